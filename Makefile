@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV := $(VENV)/.dev
 
-.PHONY: dev demo test test-rest test-all faults fuzz lint format bench docs wheel try-wheel bundle try-bundle bom release install clean
+.PHONY: dev demo test test-rest test-all faults fuzz lint reference format bench records docs wheel try-wheel bundle try-bundle bom release install clean
 
 # What a user needs; `make dev` adds what tests, linters and the documentation need.
 install: $(STAMP)
@@ -60,9 +60,14 @@ lint: $(DEV)
 	$(BIN)/stubtest penstock._native --mypy-config-file pyproject.toml --allowlist rust/stubtest.txt >/dev/null
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q tests/lint
+	$(BIN)/python -m benchmarks old
 	cargo fmt --manifest-path rust/Cargo.toml --check
 	cargo clippy --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --all-targets -- -D warnings
 	$(if $(shell command -v go),go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12,@echo 'Go is not installed, so actionlint has not read') .github/workflows/*.yml
+
+# The reference of commands and keys, the man page, and api/keywords.py, from the declared options.
+reference: $(DEV)
+	PYTHONPATH=tests $(BIN)/python -m support.reference
 
 format: $(DEV)
 	$(BIN)/ruff format src tests benchmarks
@@ -71,6 +76,11 @@ format: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python -m benchmarks
+
+# The records that this commit lacks, on an idle machine: hours. It goes on where it ended. RECORDS has options, such as the
+# other tools that are compared; --only-old makes only those whose own code has changed.
+records: $(DEV)
+	$(BIN)/python -m benchmarks records $(RECORDS)
 
 # The documentation as a site, in build/site; a dead link or a page that is not listed in mkdocs.yml is an error.
 docs: $(DEV)
@@ -132,7 +142,8 @@ bom: bundle $(TOOLS)/cyclonedx-py
 	$(TOOLS)/python .ci/bom.py build/bom build/bundle/*/wheels <build/bom/found.json >"$$(echo dist/*.tar.gz | sed 's/.tar.gz//').cdx.json"
 
 # All files of a release, from a clean clone: make release VERSION=1.2.3 (CONTRIBUTING.md)
-release:
+release: $(DEV)
+	$(BIN)/python -m benchmarks old README.md
 	PYTHON=$(PYTHON) .ci/release $(VERSION)
 
 # Searches for inputs for which a fast path of the Rust core differs from a slow one (rust/src/proofs.rs), and for columnar

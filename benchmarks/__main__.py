@@ -1,4 +1,7 @@
-"""`python -m benchmarks [NAME ...]`: runs the named benchmarks, all of them by default; `list` shows them."""
+"""`python -m benchmarks [NAME ...]`: runs the named benchmarks, all of them by default; `list` shows them.
+
+`records [NAME ...]` makes the records that this commit lacks, and `old [DOCUMENT ...]` lists records that are old.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import penstock
 from benchmarks import (
     bad_rows,
     bulk_load,
+    commit_latency,
     commits,
     copy_format,
     default_settings,
@@ -43,6 +47,7 @@ from benchmarks import (
 )
 from benchmarks.options import read_options
 from benchmarks.record import UncleanTree, read, require_commit
+from benchmarks.records import make_records, run_benchmark, show_old
 
 if TYPE_CHECKING:
     from benchmarks.options import Options
@@ -61,6 +66,7 @@ BENCHMARKS = {
     "sampler_cost": sampler_cost,
     "recording_cost": recording_cost,
     "commits": commits,
+    "commit_latency": commit_latency,
     "foretold_commits": foretold_commits,
     "disk_space": disk_space,
     "frozen_rows": frozen_rows,
@@ -89,10 +95,17 @@ def main() -> None:
         for name, module in BENCHMARKS.items():
             print(f"{name}: {(module.__doc__ or '').splitlines()[0]}")
         return
+    if names[:1] == ["old"]:
+        raise SystemExit(show_old(names[1:]) > 0)
+    is_records = names[:1] == ["records"]
+    names = names[1:] if is_records else names
     if unknown := set(names) - set(BENCHMARKS):
         raise SystemExit(f"no such benchmark: {', '.join(sorted(unknown))} (see: python -m benchmarks list)")
     try:
         options = replace(options, commit=require_commit())
+        if is_records:
+            missing = make_records(names, options, only_old=options.only_old, run=run_benchmark)
+            raise SystemExit(missing > 0)
         if options.record is not None:
             _compute_again(options.record, options)
             return

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_bulk_load
-from penstock.report.plot import draw_plot
 from penstock_lab.bench.bulk_load.table import (
     LOAD_HEADING,
     RECOVERY_HEADING,
@@ -25,6 +24,7 @@ from penstock_lab.bench.bulk_load.table import (
     time_rows,
 )
 from penstock_lab.bench.command import describe_scale
+from penstock_lab.bench.plot import draw_plot
 
 if TYPE_CHECKING:
     from pathlib import Path

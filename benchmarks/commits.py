@@ -11,29 +11,43 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_commits
 from penstock.core.units import format_count
-from penstock.report.plot import draw_plot
 from penstock_lab.bench.commits.plan import BASE, advise
-from penstock_lab.bench.commits.table import HEADING, as_object, chart, describe_rounds, overview, rows
+from penstock_lab.bench.commits.table import (
+    HEADING,
+    USE_HEADING,
+    as_object,
+    chart,
+    describe_rounds,
+    overview,
+    rows,
+    use_rows,
+)
+from penstock_lab.bench.plot import draw_plot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from benchmarks.options import Options
     from penstock_lab.bench.commits.run import CommitsResult
 
 # Smaller scales ask whether it works here.
-_FULL_SCALE = 1 / 9
+FULL_SCALE = 1 / 9
 
 
 def run(options: Options) -> None:
     """Run penstock bench commits and write its results, its plot beside them."""
-    argv = [sys.executable, "-m", "penstock", "bench", "commits", "--json"]
-    argv += [] if options.scale >= _FULL_SCALE else ["--quick"]
+    measure("commits", options, [] if options.scale >= FULL_SCALE else ["--quick"])
+
+
+def measure(name: str, options: Options, arguments: Sequence[str]) -> None:
+    """Run penstock bench commits with arguments, and write its results as those of benchmark `name`."""
+    argv = [sys.executable, "-m", "penstock", "bench", "commits", "--json", *arguments]
     environment = {**os.environ, "PENSTOCK_HOME": str(options.data)}
     shown = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, check=True)
     result = read_commits(json.loads(shown.stdout))
     postgresql = {"server_version": result.targets[0].postgresql}
-    _draw(save("commits", options=options, postgresql=postgresql, **_describe(result)), result)
+    _draw(save(name, options=options, postgresql=postgresql, **_describe(result)), result)
 
 
 def compute_again(path: Path, options: Options) -> None:
@@ -62,6 +76,18 @@ def _describe(result: CommitsResult) -> dict[str, Any]:
             ),
             f"Published, not measured here: {published['source']}.",
             *(f"{target.name}: {format_count(advise(target.sizes))} advised." for target in result.targets),
+            "",
+            (
+                "Processors in use, of the backend that inserts, of its server and of this machine; what one commit "
+                "adds to its rows, in time and in processors' time; and the waits of the backend:"
+            ),
+            "",
+            *markdown(
+                [
+                    ("topology", *USE_HEADING),
+                    *((target.name, *row) for target in result.targets for row in use_rows(target)),
+                ]
+            ),
             "",
             "Multiples of the largest batch, medians with lowest and highest:",
             "",

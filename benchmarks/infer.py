@@ -20,8 +20,8 @@ from penstock.loading.context import LoadTools
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.loader import Loader
 from penstock.loading.types.find import scan_objects
+from penstock.loading.values.objects import all_objects
 from penstock.loading.values.types import ALL_TYPES
-from penstock.loading.values.work import all_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable

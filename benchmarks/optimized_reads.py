@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.record import markdown, read, save, save_again
 from benchmarks.recorded import read_optimized_reads
 from penstock.core.units import MB
-from penstock.report.plot import draw_plot
 from penstock_lab.bench.optimized_reads.table import (
     IO_HEADING,
     TIME_HEADING,
@@ -21,6 +20,7 @@ from penstock_lab.bench.optimized_reads.table import (
     io_rows,
     time_rows,
 )
+from penstock_lab.bench.plot import draw_plot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,8 @@ _FULL_SCALE = 1 / 9
 def run(options: Options) -> None:
     """Run penstock bench optimized-reads and write its results, its plot beside them. Needs root."""
     argv = [sys.executable, "-m", "penstock", "bench", "optimized-reads", "--json"]
-    argv += [] if options.scale >= _FULL_SCALE else ["--quick"]
+    full = ["--topology", "single,multi-az", "--sessions", "1,2,4,8,12,16"]
+    argv += full if options.scale >= _FULL_SCALE else ["--quick"]
     environment = {**os.environ, "PENSTOCK_HOME": str(options.data)}
     shown = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, check=True)
     result = read_optimized_reads(json.loads(shown.stdout))

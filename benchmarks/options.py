@@ -31,6 +31,10 @@ class Options:
     packages: Path | None = None
     pg_bin: tuple[Path, ...] = ()
     record: Path | None = None
+    only_old: bool = False
+    on_busy: bool = False
+    # The options as they were typed.
+    given: tuple[str, ...] = ()
     command: str = ""
     commit: str = ""
 
@@ -38,7 +42,7 @@ class Options:
 def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options]:
     """Return the names of the benchmarks to run and the options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Runs benchmarks, all by default.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmark to run; `list` shows them")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to run; `list` shows it")
     parser.add_argument("--scale", type=float, default=1 / 9, help="size of the set; 1/9 is 10 million rows")
     parser.add_argument("--runs", type=int, default=7, help="counted runs of each way, after one warm-up")
     parser.add_argument(
@@ -57,6 +61,8 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
     parser.add_argument("--packages", type=Path, help="a site-packages folder, for real_types; see there")
     parser.add_argument("--pg-bin", type=Path, action="append", default=[], help="another PostgreSQL, for copy_format")
     parser.add_argument("--record", type=Path, help="compute a record again from its runs; measure nothing")
+    parser.add_argument("--only-old", action="store_true", help="with `records`: only those that are missing or old")
+    parser.add_argument("--on-busy", action="store_true", help="with `records`: do not wait until the machine is idle")
     typed = sys.argv[1:] if arguments is None else arguments
     given = parser.parse_args(typed)
     options = Options(
@@ -71,6 +77,9 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
         packages=given.packages,
         pg_bin=tuple(given.pg_bin),
         record=given.record,
+        only_old=given.only_old,
+        on_busy=given.on_busy,
+        given=tuple(word for word in typed if word not in (*given.names, "--only-old", "--on-busy")),
         command=shlex.join(["python", "-m", "benchmarks", *typed]),
     )
     return given.names, options

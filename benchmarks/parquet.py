@@ -200,15 +200,19 @@ def _check(connection: psycopg.Connection, case: _Case, *, rows: int, way: str) 
 
 
 def _table(costs: dict[str, dict[str, list[Cost]]]) -> list[tuple[str, ...]]:
-    table: list[tuple[str, ...]] = [("table", "way", "median s", "of penstock's time", "CPU s", "peak MB")]
+    table: list[tuple[str, ...]] = [
+        ("table", "way", "median s", "lowest", "highest", "of penstock's time", "CPU s", "peak MB")
+    ]
     median: Callable[[list[float]], float] = statistics.median
     for case, found in costs.items():
         own_s = median([cost.seconds for cost in found[_PENSTOCK]])
         for way, runs in found.items():
-            seconds = median([cost.seconds for cost in runs])
+            taken_s = [cost.seconds for cost in runs]
+            shown_s = (f"{each:.2f}" for each in (median(taken_s), min(taken_s), max(taken_s)))
             cpu_s = median([cost.cpu_s or 0.0 for cost in runs])
             peak_mb = max(cost.peak_rss_bytes or 0 for cost in runs) / 1e6
-            table.append((case, way, f"{seconds:.2f}", f"{seconds / own_s:.2f}", f"{cpu_s:.2f}", f"{peak_mb:.0f}"))
+            share = f"{median(taken_s) / own_s:.2f}"
+            table.append((case, way, *shown_s, share, f"{cpu_s:.2f}", f"{peak_mb:.0f}"))
     return table
 
 

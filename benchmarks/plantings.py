@@ -306,6 +306,7 @@ def run(options: Options) -> None:
     """Run all plantings and healthy workloads, on each server of --pg-bin, or on the usual one."""
     from benchmarks.healthy import HEALTHY
     from benchmarks.planted import PLANTINGS
+    from benchmarks.planted_daily import DAILY
 
     folder = options.data / "plantings"
     folder.mkdir(parents=True, exist_ok=True)
@@ -314,7 +315,7 @@ def run(options: Options) -> None:
     only = os.environ.get("PENSTOCK_PLANTINGS", "").split()
     for installation in installations:
         results = {}
-        for kind, cases in (("planted", PLANTINGS), ("healthy", HEALTHY)):
+        for kind, cases in (("planted", [*PLANTINGS, *DAILY]), ("healthy", HEALTHY)):
             results[kind] = [
                 _show(case, installation, folder) for case in cases if not only or case.name in only or kind in only
             ]

@@ -37,10 +37,10 @@ class UncleanTree(Exception):
 
 def require_commit(root: Path = _ROOT) -> str:
     """Return the commit of a working tree. Raises UncleanTree if anything but records differs from it."""
-    commit = _git(root, "rev-parse", "--short=12", "HEAD")
+    commit = git(root, "rev-parse", "--short=12", "HEAD")
     if not commit:
         raise UncleanTree(f'no commit was found in "{root}"')
-    if changed := _git(root, "status", "--porcelain", "--", ".", f":(exclude){_RECORDS}"):
+    if changed := git(root, "status", "--porcelain", "--", ".", f":(exclude){_RECORDS}"):
         names = ", ".join(line.split(maxsplit=1)[1] for line in changed.splitlines())
         raise UncleanTree(f"the working tree differs from commit {commit}, commit first: {names}")
     return commit
@@ -50,10 +50,11 @@ def read_commit() -> str:
     """Return the commit, marked if anything but records differs from it."""
     with suppress(UncleanTree):
         return require_commit()
-    return _git(_ROOT, "describe", "--always", "--dirty", "--abbrev=12") or "unknown"
+    return git(_ROOT, "describe", "--always", "--dirty", "--abbrev=12") or "unknown"
 
 
-def _git(root: Path, *arguments: str) -> str:
+def git(root: Path, *arguments: str) -> str:
+    """Return what a git command prints, without blanks around it. Empty if it fails."""
     shown = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
     return shown.stdout.strip() if shown.returncode == 0 else ""
 

@@ -8,7 +8,7 @@ from penstock.core.host.machine import Machine
 from penstock.core.values.device import Device, VolumeLimits
 from penstock_lab.bench.bulk_load.plan import BulkLoadMachine, BulkLoadRun, BulkLoadStep, Recovery, StepRuns
 from penstock_lab.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
-from penstock_lab.bench.commits.plan import Size, SizeResult
+from penstock_lab.bench.commits.plan import CallUse, Size, SizeResult
 from penstock_lab.bench.commits.run import Check, CommitsResult, CommitsTargetResult
 from penstock_lab.bench.optimized_reads.plan import QueryDeviceUse, QueryRuns, ReadsExperiment, ReadsMachine, ReadsStep
 from penstock_lab.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
@@ -40,7 +40,9 @@ def _read_size(fields: Mapping[str, Any]) -> SizeResult:
         runs_s=tuple(fields["runs_s"]),
         bare_s=fields["bare_s"],
         waits=tuple(fields["samples"].items()),
-        busy_cpus=fields.get("busy_cpus"),
+        uses=tuple(CallUse(**use) for use in fields.get("uses", ())),
+        metrics=tuple(fields.get("metrics", {}).items()),
+        metrics_share=fields.get("metrics_share"),
     )
 
 
@@ -79,6 +81,8 @@ def _read_runs(fields: Mapping[str, Any]) -> QueryRuns:
         temp_bytes=fields["temp_bytes"],
         workers_planned=fields["workers_planned"],
         workers_launched=fields["workers_launched"],
+        wait_s=tuple(fields.get("wait_s", ())),
+        busy_s=tuple(fields.get("busy_s", ())),
         **{name: None if use is None else QueryDeviceUse(**use) for name, use in uses.items()},
     )
 
@@ -96,6 +100,7 @@ def read_bulk_load(fields: Mapping[str, Any]) -> BulkLoadResult:
                 name=target["name"],
                 postgresql=target["postgresql"],
                 schema=target["schema"],
+                lacks=target["lacks"],
                 steps=tuple(map(_read_step, target["steps"])),
             )
             for target in fields["targets"]

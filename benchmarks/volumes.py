@@ -1,8 +1,10 @@
-"""Does a volume of the lab deliver the IOPS and the throughput that were asked for? Needs root."""
+"""Does a volume of the lab deliver the IOPS, throughput and latency that were asked for? Needs root."""
 
 from __future__ import annotations
 
 import os
+import statistics
+import time
 from typing import TYPE_CHECKING, Literal
 
 from benchmarks.direct_io import fill, measure
@@ -12,6 +14,9 @@ from penstock.embedded.installations import default_installation
 from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from benchmarks.direct_io import Delivered
     from benchmarks.options import Options
 
@@ -23,6 +28,9 @@ _WAYS: tuple[tuple[int, Literal["write", "read"]], ...] = (
     (256 * KIB, "write"),
     (256 * KIB, "read"),
 )
+# Each flush follows a write of 8 KiB, as a commit's does.
+_FLUSHES = 300
+_LATENCIES = ("", "@0.5ms", "@1ms", "@2ms")
 # Long beside the tenth of a second's worth that comes at once.
 _RUN_S = 5
 
@@ -30,6 +38,7 @@ _RUN_S = 5
 def run(options: Options) -> None:
     """Run it and write the results."""
     found = {asked: _measure(asked, options) for asked in _ASKED}
+    flushes = {f"unlimited{latency}": _measure_flushes(f"unlimited{latency}", options) for latency in _LATENCIES}
     rows = [
         (f"{iops:,} IOPS, {mib} MiB/s", *(_describe(io_bytes, runs) for (io_bytes, _), runs in ways.items()))
         for (iops, mib), ways in found.items()
@@ -45,9 +54,16 @@ def run(options: Options) -> None:
                 for (io_bytes, what), runs in ways.items()
             }
             for (iops, mib), ways in found.items()
-        },
+        }
+        | {volume: {"flush_ms": spread(times), "runs": times} for volume, times in flushes.items()},
         table=[("asked for", *(f"{io_bytes // KIB} KiB {what}" for io_bytes, what in _WAYS)), *rows],
-        notes=["Direct I/O of 8 threads at random places, each block once; medians with lowest and highest."],
+        notes=[
+            "Direct I/O of 8 threads at random places, each block once; medians with lowest and highest.",
+            "",
+            f"Milliseconds of an fdatasync behind a write of 8 KiB, medians of {_FLUSHES} in each run:",
+            "",
+            *(f"* {volume}: {_describe_flushes(times)}" for volume, times in flushes.items()),
+        ],
     )
 
 
@@ -68,6 +84,36 @@ def _measure(asked: tuple[int, int], options: Options) -> dict[tuple[int, Litera
     finally:
         lab.down()
     return found
+
+
+def _measure_flushes(volume: str, options: Options) -> list[float]:
+    """Return the median milliseconds of a flush in each run."""
+    lab = Lab.named(f"volumes-{os.getpid()}", options.data)
+    found = []
+    try:
+        lab.up("single", default_installation(), parameters="postgres", volume=volume)
+        path = lab.files.folder / "primary" / "flushed"
+        fill(path, _FLUSHES * 8 * KIB)
+        for _ in range(options.runs):
+            found.append(1000 * statistics.median(_time_flushes(path)))
+            print(f"{volume}: {found[-1]:.2f} ms a flush", flush=True)
+    finally:
+        lab.down()
+    return found
+
+
+def _time_flushes(path: Path) -> Iterator[float]:
+    with path.open("rb+", buffering=0) as file:
+        for _ in range(_FLUSHES):
+            file.write(b"x" * 8 * KIB)
+            began_s = time.perf_counter()
+            os.fdatasync(file.fileno())
+            yield time.perf_counter() - began_s
+
+
+def _describe_flushes(times_ms: list[float]) -> str:
+    seen = spread(times_ms)
+    return f"{seen['median']:.2f} ({seen['lowest']:.2f}-{seen['highest']:.2f})"
 
 
 def _describe(io_bytes: int, runs: list[Delivered]) -> str:

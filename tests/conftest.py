@@ -8,6 +8,7 @@
     ledger      conninfo of a database on `pg` that has an empty ledger, which a load would take 30 ms to create
     ledger18    the same on `pg18`
     s3_lab      a database with aws_s3 on a lab of each version, and an empty bucket beside it; an S3Lab
+    s3_lab18    the same on the usual version only
     new_server  makes an EmbeddedServer for the test alone, to be stopped or broken
     penstock    runs the command line in this process; support.command.run_process does in another one
     seed, rng   what random input starts from
@@ -332,6 +333,14 @@ def s3_lab(s3_labs: S3Labs, pg_major: int | None) -> Iterator[S3Lab]:
         lab = s3_labs.database(pg_major)
     except maven.Unavailable as reason:
         pytest.skip(f"PostgreSQL {pg_major}: {reason}")
+    yield lab
+    lab.empty()
+
+
+@pytest.fixture
+def s3_lab18(s3_labs: S3Labs) -> Iterator[S3Lab]:
+    """Provide a database with aws_s3 and an empty bucket, of the usual version only."""
+    lab = s3_labs.database(USUAL_MAJOR)
     yield lab
     lab.empty()
 

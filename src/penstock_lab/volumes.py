@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TextIO
 
 from penstock.core.errors import LabError
+from penstock.core.values.options import parse_duration
 from penstock.embedded.programs import find_program, run_program
 from penstock.embedded.users import is_root
 from penstock.rds.volumes import IO_BYTES, Throttle
@@ -244,10 +245,31 @@ def create_image(files: VolumeFiles, *, size_bytes: int, is_mirrored: bool = Fal
     files.export.touch(mode=0o600)
 
 
-def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: bool) -> list[str]:
+# The socket of slow_flush.py, relative to the volume's folder, which is the working directory of both programs.
+SLOW_FLUSH_SOCKET = "flush.sock"
+# How long the daemon tries to connect to slow_flush.py, which starts beside it.
+_CONNECT_S = 20
+
+
+def split_latency(text: str) -> tuple[str, float]:
+    """Return the volume that a text names, and how many seconds longer each flush of it takes: VOLUME[@LATENCY].
+
+    Raises UsageError.
+
+    >>> split_latency("unlimited@0.5ms"), split_latency("unlimited")
+    (('unlimited', 0.0005), ('unlimited', 0.0))
+    """
+    volume, at, latency = text.partition("@")
+    return volume, parse_duration(latency, option="--volume") if at else 0.0
+
+
+def daemon_argv(
+    files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: bool, slow_flush_bytes: int | None = None
+) -> list[str]:
     """Return the words of the command that exports a volume with its limits.
 
-    Each copy of a mirrored volume has its own throttle. `throttle` is None for a volume without limits.
+    Each copy of a mirrored volume has its own throttle. `throttle` is None for a volume without limits. If flushes are
+    slow, `slow_flush_bytes` is the volume's size, and slow_flush.py runs.
     """
     images = [files.image, files.mirror] if is_mirrored else [files.image]
     argv = [find_program("qemu-storage-daemon", package=PACKAGES["qemu-storage-daemon"]), *MONITOR_ARGV]
@@ -260,11 +282,21 @@ def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: b
         else:
             node = {"driver": "raw", "file": f"file{number}"}
         argv += ["--blockdev", json.dumps({**node, "node-name": f"copy{number}"})]
-    if is_mirrored:
-        # Writes go to both copies. Reads come from the first one, as RDS Multi-AZ reads from the primary's volume.
-        quorum = {"driver": "quorum", "node-name": "both", "vote-threshold": 2, "read-pattern": "fifo"}
-        argv += ["--blockdev", json.dumps({**quorum, "children": ["copy0", "copy1"]})]
-    export = {"type": "fuse", "id": "export", "node-name": "both" if is_mirrored else "copy0"}
+    children = [f"copy{number}" for number in range(len(images))]
+    if slow_flush_bytes is not None:
+        # A write fails at once in this child, and a flush when its time is over. So all copies must succeed.
+        server = {"type": "unix", "path": SLOW_FLUSH_SOCKET}
+        client = {"driver": "nbd", "node-name": "client", "server": server, "open-timeout": _CONNECT_S}
+        fault = {"event": "none", "errno": errno.EIO, "once": False, "immediately": True}
+        faults = [{**fault, "iotype": kind} for kind in ("write", "write-zeroes")]
+        faulty = {"driver": "blkdebug", "node-name": "slow", "image": "client", "inject-error": faults}
+        argv += ["--blockdev", json.dumps(client), "--blockdev", json.dumps(faulty)]
+        children.append("slow")
+    if len(children) > 1:
+        # Writes go to all copies. Reads come from the first one, as RDS Multi-AZ reads from the primary's volume.
+        quorum = {"driver": "quorum", "node-name": "all", "vote-threshold": len(images), "read-pattern": "fifo"}
+        argv += ["--blockdev", json.dumps({**quorum, "children": children})]
+    export = {"type": "fuse", "id": "export", "node-name": "all" if len(children) > 1 else "copy0"}
     mounted = {"mountpoint": str(files.export), "writable": True, "allow-other": "off"}
     return [*argv, "--export", json.dumps({**export, **mounted})]
 

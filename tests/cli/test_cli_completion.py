@@ -1,27 +1,18 @@
-"""Shells complete commands, options, values, tables and loads."""
+"""Shells complete commands, options and their words."""
 
 from __future__ import annotations
 
 import os
 import select
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 
 from support.command import run_process
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from support.command import Finished
 
 _BIN = Path(sys.executable).parent
 
@@ -47,77 +38,6 @@ def test_commands_options_and_words_are_offered() -> None:
 def test_files_are_left_to_the_shell() -> None:
     """It completes them if nothing is offered: sources and job files."""
     assert offered("penstock load jo") == []
-
-
-@pytest.mark.part("rest")
-def test_tables_are_offered_as_sql_spells_them(database18: str) -> None:
-    """Those of the database that is named, but not the ledger's."""
-    with psycopg.connect(database18, autocommit=True) as connection:
-        connection.execute('CREATE TABLE orders (); CREATE SCHEMA "Old"; CREATE TABLE "Old"."order lines" ()')
-        connection.execute("CREATE SCHEMA penstock; CREATE TABLE penstock.loads ()")
-    words = ["penstock", "load", "--to", f"'{database18}'", "--into", ""]
-    asking = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": "5"}
-    shown = run_process(environment=asking).out.splitlines()
-    assert shown == ['"Old"."order lines"', "orders", "public.orders"]
-
-
-@pytest.mark.part("rest")
-def test_loads_are_offered_newest_first(database18: str, tmp_path: Path, penstock: Callable[..., Finished]) -> None:
-    """To commands that take a load's id; `latest` to those for which it means a load."""
-    ids = []
-    for name in ("a", "b"):
-        path = tmp_path / f"{name}.csv"
-        path.write_text("x,y\n1,2\n")
-        loaded = penstock("load", str(path), "--into", name, "--create", "--to", database18, "--json")
-        ids.append(loaded.object["load_id"])
-    environment = {"PENSTOCK_HOME": str(tmp_path / "home"), "PGSERVICEFILE": str(tmp_path / "services")}
-    (tmp_path / "services").write_text("[db]\n" + "\n".join(database18.split()))
-    assert offered("penstock loads show --to service=db ", **environment) == ["latest", *ids[::-1]]
-    assert offered("penstock rejects --to service=db ", **environment) == ["latest", *ids[::-1]]
-    assert offered("penstock resume --to service=db l", **environment) == ["latest"]
-    assert offered("penstock verify --to service=db l", **environment) == ["latest"]
-    assert offered(f"penstock resume --to service=db {ids[0][:12]}", **environment) == ids[:1]
-
-
-@pytest.mark.part("rest")
-def test_no_server_is_started_and_no_error_printed(tmp_path: Path) -> None:
-    """What is typed stays as it is if no server runs, or one refuses."""
-    home = tmp_path / "home"
-    without = {"PENSTOCK_HOME": str(home), "PGHOST": "", "PGSERVICE": ""}
-    assert offered("penstock loads show ", **without) == ["latest"]
-    assert not home.exists()
-    assert offered(f"penstock loads show --to host={tmp_path} ") == ["latest"]
-
-
-@pytest.mark.part("rest")
-def test_silent_server_is_not_waited_for() -> None:
-    """The kernel accepts the connection, and no answer ever comes: without a limit this test would hang."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        to = f"postgresql://127.0.0.1:{listener.getsockname()[1]}/x?connect_timeout=0"
-        assert offered(f"penstock loads show --to {to} ") == []
-
-
-@pytest.mark.part("rest")
-def test_interrupt_while_a_server_is_asked_prints_nothing() -> None:
-    """A traceback would be printed into the line that is being typed."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        to = f"postgresql://127.0.0.1:{listener.getsockname()[1]}/x?connect_timeout=0"
-        asking = {
-            "_PENSTOCK_COMPLETE": "complete_bash",
-            "COMP_WORDS": f"penstock loads show --to {to} ",
-            "COMP_CWORD": "5",
-        }
-        command = [str(_BIN / "penstock")]
-        with subprocess.Popen(
-            command, env=os.environ | asking, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        ) as process:
-            # It has connected, so it waits for an answer.
-            connection, _ = listener.accept()
-            with connection:
-                process.send_signal(signal.SIGINT)
-                out, _ = process.communicate(timeout=60)
-    assert out == b""
-    assert process.returncode == -signal.SIGINT
 
 
 @pytest.mark.part("rest")

@@ -16,7 +16,7 @@ from penstock.core.values.accounts import StepProgress
 from penstock.core.values.diagnosis import Diagnosis
 from penstock.loading.command.bars import Bars
 from penstock.loading.values.outcome import FileProgress, LoadProgress
-from penstock.preflight.command.screen import render
+from penstock.preflight.command import render
 from support.files import write_to
 
 if TYPE_CHECKING:

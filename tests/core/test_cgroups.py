@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.core.host.cgroups import find_folders, parse_limit, parse_quota
+from penstock.core.host.machine import find_folders, parse_limit, parse_quota
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = (

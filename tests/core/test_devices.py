@@ -69,6 +69,17 @@ def test_rates_are_what_happened_between_two_readings() -> None:
     assert seen.busy == pytest.approx(0.25)
 
 
+def test_a_flush_that_the_kernel_counts_as_a_write_is_no_io_of_a_volume() -> None:
+    """Each of 400 fdatasyncs writes 8 KiB, and flushes: the kernel counts 800 writes."""
+    before = parse_counters("0 0 0 0 200 0 16000 400 0 1000 2000 1 2 3 4 50 6", at_s=10.0)
+    after = parse_counters("0 0 0 0 1000 0 22400 1200 0 2000 3000 1 2 3 4 450 9", at_s=11.0)
+    seen = rates(before, after)
+    assert (seen.write_iops, seen.request_bytes, seen.write_latency_s) == (400.0, 8192.0, pytest.approx(0.001))
+    # Linux before 5.5 does not count them.
+    old = [parse_counters(f"0 0 0 0 {writes} 0 0 0 0 0 0", at_s=at_s) for writes, at_s in ((0, 0.0), (9, 1.0))]
+    assert [each.flushes for each in old] == [0, 0]
+
+
 def test_a_device_that_did_nothing_has_no_latency() -> None:
     idle = "1 0 8 1 1 0 8 1 0 1 1"
     seen = rates(parse_counters(idle, at_s=0), parse_counters(idle, at_s=1))

@@ -33,7 +33,13 @@ _WAIT_EVENTS = Path(__file__).with_name("wait_events.txt")
 
 # Aurora alone has these.
 _AURORAS = {
-    *("aurora_version", "aurora_stat_get_db_commit_latency", "aurora_stat_optimized_reads_cache", "io:xactsync"),
+    *(
+        "aurora_version",
+        "aurora_replica_status",
+        "aurora_stat_get_db_commit_latency",
+        "aurora_stat_optimized_reads_cache",
+        "io:xactsync",
+    ),
     *("used_size", "total_size"),
 }
 

@@ -143,6 +143,27 @@ def test_a_volume_in_use_changes_its_limits(
         lab.change_volume("unlimited")
 
 
+@pytest.mark.usefixtures("_root")
+@pytest.mark.parametrize("shape", ["single", "multi-az"])
+def test_each_flush_of_a_volume_with_a_latency_takes_it(
+    lab: Lab, installation: Installation, shape: Literal["single", "multi-az"]
+) -> None:
+    """The server works on it, what it wrote is read back, and the latency stays what it is."""
+    found = lab.up(shape, installation, parameters="postgres", volume="gp3:512MiB:100000:1000@5ms")
+    path = lab.files.folder / "primary" / "flushed"
+    with path.open("wb", buffering=0) as file:
+        began_s = time.monotonic()
+        for number in range(10):
+            file.write(bytes([number]) * 8192)
+            os.fdatasync(file.fileno())
+        assert time.monotonic() - began_s >= 10 * 0.005
+    assert path.read_bytes() == b"".join(bytes([number]) * 8192 for number in range(10))
+    assert found.volume == "gp3:512MiB:100000:1000@5ms"
+    with pytest.raises(UsageError, match="cannot change the latency"):
+        lab.change_volume("gp3:512MiB:100000:1000@1ms")
+    lab.change_volume("gp3:512MiB:1000:100@5ms")
+
+
 @pytest.mark.part("main")
 @pytest.mark.usefixtures("_root")
 def test_servers_lie_on_their_volume_and_run_in_their_memory_beside_local_storage(

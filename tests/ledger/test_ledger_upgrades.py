@@ -27,8 +27,7 @@ from penstock.core.recorded import to_json
 from penstock.core.values.job import LoadRules
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.members import compose_fence, register
-from penstock.ledger.schema import OLDEST, VERSION
-from penstock.ledger.upgrade import open_ledger, upgrade_ledger
+from penstock.ledger.schema import OLDEST, VERSION, open_ledger, upgrade_ledger
 from penstock.ledger.values import Claim
 from penstock.loading.files.listing import ctime_ns, lasting_version
 from penstock.loading.files.streams import SourceReader

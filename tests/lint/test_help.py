@@ -13,8 +13,8 @@ import typer.core
 
 from penstock.cli.main import COMMANDS, main
 from penstock.cli.output import EXIT_CODES
-from penstock.cli.reference import render_job_tables, render_manpage, render_reference, walk_commands
 from penstock.core import errors
+from support.reference import render_job_tables, render_manpage, render_reference, walk_commands
 from support.repository import DOCS, ROOT
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_help_of_report_names_the_extra() -> None:
 
 
 def test_reference_is_up_to_date() -> None:
-    """If this fails, run `python -m penstock.cli.reference` and commit what it wrote."""
+    """If this fails, run `make reference` and commit what it wrote."""
     assert _REFERENCE.read_text(encoding="utf-8") == render_reference()
     written = _JOB_FILES.read_text(encoding="utf-8")
     assert written == render_job_tables(written)

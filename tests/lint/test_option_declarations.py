@@ -14,9 +14,9 @@ import pytest
 import penstock
 from penstock.api import keywords
 from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, flag
-from penstock.cli.reference import render_keywords
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS
 from penstock.core.values.options import option_fields
+from support.reference import render_keywords
 from support.repository import parsed_sources, read_document
 
 _OPTIONS = TARGET_OPTIONS | LOAD_OPTIONS
@@ -49,7 +49,7 @@ def test_each_option_is_declared_once() -> None:
 
 
 def test_keywords_of_python_are_typed_as_the_options_are_declared() -> None:
-    """If this fails, run `python -m penstock.cli.reference` and commit what it wrote."""
+    """If this fails, run `make reference` and commit what it wrote."""
     assert Path(keywords.__file__).read_text(encoding="utf-8") == render_keywords()
 
 

@@ -10,7 +10,7 @@ from support.repository import parsed_sources
 # The way itself; and the session that copies, which sends its own BEGIN with its first command.
 _OPENING = "penstock/core/connect/errors.py"
 # The last prints what an owner runs in psql.
-_SPEAKING = {_OPENING, "penstock/loading/copy/copy.py", "penstock/loading/command/init.py"}
+_SPEAKING = {_OPENING, "penstock/loading/copy/copy.py", "penstock/loading/command/loads.py"}
 
 # Whoever calls these says what is being done.
 _CALLED = {"penstock/core/connect/search_path.py", "penstock/changes/tables/definition.py"}

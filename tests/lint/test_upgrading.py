@@ -13,7 +13,7 @@ from support.repository import read_document
 
 _PAGE = read_document("docs/upgrading.md")
 # The cells of the table of what is kept: its first column, and its last.
-_NUMBERS = dict(re.findall(r"^\| ([^|]+) \|[^|]+\| ([^|]+) \|$", _PAGE, re.MULTILINE))
+_NUMBERS = dict(re.findall(r"^\|([^|]+)\|[^|]+\|([^|]+)\|$", _PAGE, re.MULTILINE))
 
 
 def test_exit_codes_of_the_page_are_those_of_the_code() -> None:

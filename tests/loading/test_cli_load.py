@@ -534,5 +534,3 @@ def test_sync_deletes_at_most_what_its_option_says(penstock: Run, database18: st
     assert penstock(*command, "--max-delete", "ten").code == 2
     finished = penstock(*command, "--max-delete", "67%", "--json")
     assert (finished.code, finished.object["deleted"], finished.object["rows"]) == (0, 2, 3)
-    again = penstock(*command, "--max-delete", "67%", "--warnings", "error", "--again", "--sync-delete", "set x")
-    assert "invalid value 'set x' for --sync-delete" in again.err

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import _native
-from penstock.loading.rejects.record_index import index_records, knowing
+from penstock.loading.rejects.pieces import index_records, knowing
 
 if TYPE_CHECKING:
-    from penstock.loading.values.block import LineEnd
+    from penstock.loading.values.objects import LineEnd
 
 LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 

@@ -13,7 +13,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.values.diagnosis import Diagnosis
 from penstock.core.values.job import LoadJob
 from penstock.loading.loader import Loader
-from penstock.preflight.command.screen import render
+from penstock.preflight.command import render
 from support.files import write_to
 from support.loads import target
 

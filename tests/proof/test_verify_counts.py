@@ -189,7 +189,6 @@ def test_table_that_existed_is_not_one_that_the_load_created(loads: Loads, tmp_p
     [
         ("append", "p", False),
         ("upsert", "p", False),
-        ("marking sync", "p", False),
         ("sync", "p", True),
         ("sync", "p2", True),
         ("truncate", "p2", True),
@@ -199,17 +198,15 @@ def test_table_that_existed_is_not_one_that_the_load_created(loads: Loads, tmp_p
 def test_load_whose_rows_a_later_load_may_have_removed_is_refused(
     loads: Loads, path: Path, mode: str, into: str, is_gone: bool
 ) -> None:
-    """By a sync, or by emptying a parent or a partition. A sync that marks rows removes none."""
-    loads.execute(_PARTITIONED.replace("b text", "b text, gone_at timestamptz"))
+    """By a sync, or by emptying a parent or a partition."""
+    loads.execute(_PARTITIONED)
     first = load(loads, replace(target(path, into="p"), missing="default"))
     later = write_more(path.parent, "later", 300)
-    job = replace(mode_target(later, mode.rpartition(" ")[2], into=into), missing="default")
+    job = replace(mode_target(later, mode, into=into), missing="default")
     if mode not in ("append", "truncate"):
         job = replace(job, key=("a",))
     if job.mode == "sync":
         job = replace(job, max_delete=100.0)
-    if mode == "marking sync":
-        job = replace(job, sync_delete="SET gone_at = now()", set={"gone_at": "{null}"})
     load(loads, job)
     if is_gone:
         assert "may not have the rows" in refuse(loads, first)

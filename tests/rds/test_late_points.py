@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import AwsError
-from penstock.rds.metrics import read_instance_metrics, read_late_points
+from penstock.rds.metrics import read_extremes, read_instance_metrics, read_late_points
 from penstock.watch.sampler import AwsFeeds, Sampler
 from penstock.watch.watching import LatePoints
 from rds.conftest import put_metric
@@ -73,6 +73,17 @@ def test_a_long_time_is_asked_for_in_longer_periods(hours: int, period_s: int) -
     aws = FakeAws(instances=[instance("orders")])
     read_instance_metrics("orders", since=NOW - timedelta(hours=hours), until=NOW, make_clients=aws.make_clients)
     assert {parameters["Period"] for _, parameters in aws.asked} == {period_s}
+
+
+def test_means_and_highest_values_of_minutes_are_read_of_an_endpoint() -> None:
+    """Each by its own statistic; another host has none."""
+    aws = FakeAws(instances=[instance("orders")], metrics={"orders DiskQueueDepth": [5.0]})
+    period = {"since": NOW - timedelta(hours=1), "until": NOW, "make_clients": aws.make_clients}
+    means, highest = read_extremes(HOST, **period)
+    assert [row["DiskQueueDepth"] for row in (*means, *highest)] == [5.0, 5.0]
+    asked = [parameters["Statistics"] for operation, parameters in aws.asked if operation == "GetMetricStatistics"]
+    assert {each for (each,) in asked} == {"Average", "Maximum"}
+    assert read_extremes("db.example.com", **period) == ([], [])
 
 
 def wait_for_polls(count: int, answers: list[list[CounterRow] | AwsError]) -> LatePoints:

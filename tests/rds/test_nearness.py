@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.rds.describe import describe_instance, find_host_address, judge_nearness, read_host_zone
+from penstock.rds.describe import HostPlace, describe_instance, find_host_address, judge_nearness, read_host_place
 from penstock.rds.view import describe_lines
 from support.fake_aws import NOW, FakeAws, instance
 
@@ -54,8 +54,51 @@ def test_rules_of_security_groups_admit_an_address(
     """
     groups = None if rules is None else [{"GroupId": "sg-1", "IpPermissions": rules}]
     raw = instance("orders", VpcSecurityGroups=[{"VpcSecurityGroupId": "sg-1"}])
-    found = judge_nearness(raw, groups, host_zone=None, host_address=address)
+    found = judge_nearness(raw, groups, host=HostPlace(), host_address=address)
     assert (found.security_groups, found.is_host_admitted) == (("sg-1",), is_admitted)
+
+
+@pytest.mark.parametrize(
+    ("rules", "own", "address", "is_admitted", "reason", "source"),
+    [
+        ([OF_GROUP], ("sg-9", "sg-2"), "10.0.3.4", True, "a rule of sg-1 names sg-2, which this host is in", None),
+        ([OF_GROUP], (), "10.0.3.4", None, "rules name sg-2; name this host's groups with --security-group", None),
+        (
+            [OF_GROUP],
+            ("sg-9",),
+            "10.0.3.4",
+            False,
+            "no rule for port 5432 contains 10.0.3.4 or names its groups",
+            "--source-group sg-9",
+        ),
+        # A group admits private addresses alone.
+        ([OF_GROUP], ("sg-2",), "8.8.8.8", False, "no rule for port 5432 contains 8.8.8.8 or names its groups", "8/32"),
+        ([], (), "10.0.3.4", False, "no rule for port 5432 contains 10.0.3.4", "--cidr 10.0.3.4/32"),
+        ([], (), "fd00::1", False, "no rule for port 5432 contains fd00::1", None),
+        ([{**OF_GROUP, "PrefixListIds": [{"PrefixListId": "pl-1"}]}], ("sg-9",), "10.0.3.4", None, "rules name", None),
+    ],
+)
+def test_rules_that_name_a_group_admit_its_hosts(
+    rules: list[dict[str, Any]],
+    own: tuple[str, ...],
+    address: str,
+    is_admitted: bool | None,
+    reason: str,
+    source: str | None,
+) -> None:
+    """By the host's own groups; where no rule is for the host, the command that adds one is shown."""
+    raw = instance("orders", VpcSecurityGroups=[{"VpcSecurityGroupId": "sg-1"}])
+    groups = [{"GroupId": "sg-1", "IpPermissions": rules}]
+    found = judge_nearness(raw, groups, host=HostPlace(security_groups=own), host_address=address)
+    assert found.is_host_admitted is is_admitted
+    assert found.reason.startswith(reason)
+    assert (found.command is None) is (source is None)
+    if source is not None:
+        assert found.command is not None
+        assert found.command.startswith(
+            "aws ec2 authorize-security-group-ingress --group-id sg-1 --protocol tcp --port"
+        )
+        assert found.command.endswith(source)
 
 
 @pytest.mark.part("rest")
@@ -94,9 +137,13 @@ def zone_service() -> Iterator[str]:
             self._answer(200, "token")
 
         def do_GET(self) -> None:
-            assert self.path == "/latest/meta-data/placement/availability-zone"
+            answers = {
+                "placement/availability-zone": "eu-west-1b",
+                "mac": "0e:49:61:0f:c3:11",
+                "network/interfaces/macs/0e:49:61:0f:c3:11/security-group-ids": "sg-2\nsg-3",
+            }
             has_token = self.headers["X-aws-ec2-metadata-token"] == "token"
-            self._answer(*((200, "eu-west-1b") if has_token else (401, "")))
+            self._answer(*((200, answers[self.path[18:]]) if has_token else (401, "")))
 
         def _answer(self, status: int, text: str) -> None:
             self.send_response(status)
@@ -112,12 +159,19 @@ def zone_service() -> Iterator[str]:
         server.shutdown()
 
 
+def test_metadata_have_the_zone_and_the_groups_of_the_host(clean_aws: pytest.MonkeyPatch, zone_service: str) -> None:
+    """The groups are those of its first network interface."""
+    clean_aws.delenv("AWS_EC2_METADATA_DISABLED")
+    clean_aws.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", zone_service)
+    assert read_host_place() == HostPlace(zone="eu-west-1b", security_groups=("sg-2", "sg-3"))
+
+
 def test_host_outside_ec2_has_no_zone(clean_aws: pytest.MonkeyPatch) -> None:
     """Its metadata may be switched off, or nothing answers."""
-    assert read_host_zone() is None
+    assert read_host_place() == HostPlace()
     clean_aws.delenv("AWS_EC2_METADATA_DISABLED")
     clean_aws.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:9")
-    assert read_host_zone() is None
+    assert read_host_place() == HostPlace()
 
 
 def test_address_of_this_host_is_the_one_it_connects_from() -> None:

@@ -15,7 +15,7 @@ from penstock.core.tuning import LoadTuning
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import Housekeeping, LoadJob, TargetJob
 from penstock.core.values.names import parse_table_name
-from penstock.loading.imports.instance import await_answer, begin_asking, class_of, find_near_windows
+from penstock.loading.imports.route import await_answer, begin_asking, class_of, find_near_windows
 from penstock.loading.loader import Loader
 from penstock.rds.clients import AwsClients
 from penstock.rds.describe import BriefQuestion
@@ -140,7 +140,7 @@ def test_plan_asks_aws_about_the_host_it_connected_to(
     moto_rds: MotoRds, pg18: PgServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The embedded server in the place of RDS: its host name is RDS's, and it does not count as local."""
-    monkeypatch.setattr("penstock.core.catalogue.facts.is_local_server", lambda **_: False)
+    monkeypatch.setattr("penstock.core.catalogue.catalog.is_local_server", lambda **_: False)
     tuning, housekeeping = LoadTuning(least_asking_bytes=1), Housekeeping(aws_timeout=PATIENCE_S)
     if pg18.server is None:
         pytest.skip("needs a server that listens on 127.0.0.1")

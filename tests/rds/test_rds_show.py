@@ -26,7 +26,9 @@ INSTANCE = """\
 orders: RDS instance, PostgreSQL 16.4, modifying in eu-west-1
   endpoint             orders.c7tj4example.eu-west-1.rds.amazonaws.com:5432
   resource id          db-ORDERSAAAAAAAAAAAAAAAAAAAA
+  public access        none
   class                db.r6gd.2xlarge, 8 vCPUs, 64 GiB memory, 474 GB local storage
+  network              2.5 Gbit/s; in bursts 10 Gbit/s
   EBS limits           297 MB/s, 12,000 IOPS; in bursts 594 MB/s, 20,000 IOPS
   storage              gp3, 400 GiB, 12,000 IOPS, 500 MiB/s; 312.0 GiB free; grows up to 1,000 GiB
   local storage        200 reads/s 1.64 MB/s 0.25 ms each, 472 GB free
@@ -35,6 +37,8 @@ orders: RDS instance, PostgreSQL 16.4, modifying in eu-west-1
   replica of           main
   parameter group      loads: pending-reboot, shared by 3 instances, also a, b
   maintenance window   sun:23:45-mon:00:15 UTC
+                       aws rds modify-db-instance --db-instance-identifier orders \\
+                         --preferred-maintenance-window DAY:HH:MM-DAY:HH:MM
   backup window        03:00-03:30 UTC, kept 7 days
   IAM authentication   off
   roles                s3Import arn:aws:iam::111122223333:role/in ACTIVE
@@ -79,6 +83,8 @@ shop: Aurora cluster, Aurora PostgreSQL 16.4, available in eu-west-1
   serverless           0.5 to 16 capacity units of 2 GiB memory
   parameter group      default.aurora-postgresql16: in-sync, AWS's own, cannot be changed
   maintenance window   sun:23:45-mon:00:15 UTC
+                       aws rds modify-db-cluster --db-cluster-identifier shop \\
+                         --preferred-maintenance-window DAY:HH:MM-DAY:HH:MM
   backup window        05:00-05:30 UTC, kept 7 days
   IAM authentication   off
   roles                none
@@ -88,10 +94,13 @@ shop: Aurora cluster, Aurora PostgreSQL 16.4, available in eu-west-1
 shop-2: reader, Aurora PostgreSQL 16.4, available in eu-west-1
   endpoint             shop-2.c7tj4example.eu-west-1.rds.amazonaws.com:5432
   resource id          db-SHOP2AAAAAAAAAAAAAAAAAAAAA
+  public access        none
   class                db.r6g.2xlarge, 8 vCPUs
   Optimized Reads      not known: the local storage of db.r6g.2xlarge could not be read
   parameter group      default.postgres16: in-sync, AWS's own, cannot be changed
   maintenance window   tue:04:00-tue:04:30 UTC
+                       aws rds modify-db-instance --db-instance-identifier shop-2 \\
+                         --preferred-maintenance-window DAY:HH:MM-DAY:HH:MM
   pending changes      none
   pending maintenance  none
 

@@ -139,11 +139,17 @@ def test_the_bucket_of_a_candidate_is_simulated() -> None:
 
 
 def test_iops_and_size_grow_by_a_tenth_or_more() -> None:
-    """RDS refuses less; 1,000 to 1,001 becomes 2,000 by the step, and 10,000 to 10,001 becomes 11,000."""
+    """RDS refuses less; 1,000 to 1,001 becomes 2,000 by the step, and 10,000 to 10,527 becomes 11,000."""
     present = stored("io1", 300, iops=10_000)
-    demand = measure_demand(worked(60, 10_000, size=8192, cpu=0.9999), limits_of(present), None)
+    demand = measure_demand(worked(60, 10_000, size=8192, cpu=0.95), limits_of(present), None)
     (io1,) = (each for each in propose(present, demand, None) if each.storage.type == "io1")
     assert io1.storage == stored("io1", 300, iops=11_000)
+
+
+def test_storage_that_gains_a_hundredth_is_not_worth_its_price() -> None:
+    """All processors are busy at the volume's limit: they are the next one."""
+    demand = measure_demand(worked(60, 750, cpu=0.99), limits_of(GP2), 0.0)
+    assert (demand.limit, propose(GP2, demand, None)) == ("volume-iops", [])
 
 
 def test_storage_never_becomes_smaller() -> None:

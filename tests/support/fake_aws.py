@@ -47,6 +47,7 @@ R6G_2XLARGE: Raw = {
             "MaximumIops": 20000,
         }
     },
+    "NetworkInfo": {"NetworkCards": [{"BaselineBandwidthInGbps": 2.5, "PeakBandwidthInGbps": 10.0}]},
 }
 R6GD_2XLARGE: Raw = {**R6G_2XLARGE, "InstanceType": "r6gd.2xlarge", "InstanceStorageInfo": {"TotalSizeInGB": 474}}
 
@@ -70,6 +71,8 @@ def instance(name: str, **more: Any) -> Raw:
         "BackupRetentionPeriod": 7,
         "PreferredBackupWindow": "03:00-03:30",
         "PreferredMaintenanceWindow": "tue:04:00-tue:04:30",
+        "PubliclyAccessible": False,
+        "DBSubnetGroup": {"DBSubnetGroupName": "private"},
         "DBParameterGroups": [{"DBParameterGroupName": "default.postgres16", "ParameterApplyStatus": "in-sync"}],
         "IAMDatabaseAuthenticationEnabled": False,
         **more,
@@ -199,7 +202,7 @@ class FakeAws:
         key = f"{parameters['Dimensions'][0]['Value']} {parameters['MetricName']}"
         # Not in order, as CloudWatch gives them.
         points = [
-            {"Timestamp": NOW.replace(minute=minute), "Average": value, "Unit": "Bytes"}
+            {"Timestamp": NOW.replace(minute=minute), parameters["Statistics"][0]: value, "Unit": "Bytes"}
             for minute, value in enumerate(self.metrics.get(key, []))
         ]
         return {"Label": parameters["MetricName"], "Datapoints": points[::-1]}

@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 def mode_target(path: Path | Sequence[Path], mode: str, **options: Any) -> TargetJob:
     """Return a target of a mode; options of the mode are as for the job, the others as for `target`."""
-    names = ("key", "keep", "transform", "sync_delete", "max_delete")
+    names = ("key", "keep", "transform", "max_delete")
     own = {name: options.pop(name) for name in names if name in options}
     return replace(target(path, **options), mode=mode, **own)
 

@@ -13,8 +13,7 @@ from penstock.core.values.inspection import Flavour, Manager
 from penstock.core.values.temp_place import TABLESPACE, Placement, Scope, parse_scope, parse_setting
 from penstock.temp.place.decide import list_remarks, refuse_directory, refuse_server
 from penstock.temp.place.directory import DirectoryFacts, PartFacts
-from penstock.temp.place.kind import RemovalFacts, plan_removal
-from penstock.temp.place.tablespaces import PlaceRow, TablespaceRow
+from penstock.temp.place.kind import PlaceRow, RemovalFacts, TablespaceRow, plan_removal
 
 _PATH = PurePosixPath("/mnt/nvme/temp")
 _DIRECTORY = DirectoryFacts(is_directory=True, server_uid=101, owner_uid=101, mode=0o700, is_empty=True)

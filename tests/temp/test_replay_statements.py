@@ -18,7 +18,16 @@ def test_semicolons_in_literals_names_and_comments_end_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["SELECT 1", "select 1", "((SELECT 1))", "VALUES (1)", "table t", "WITH a AS (SELECT 1) TABLE a"]
+    "statement",
+    [
+        "SELECT 1",
+        "select 1",
+        "((SELECT 1))",
+        "VALUES (1)",
+        "table t",
+        "WITH a AS (SELECT 1) TABLE a",
+        "EXECUTE report(1)",
+    ],
 )
 def test_statements_that_read_are_replayed(statement: str) -> None:
     assert why_not(statement) is None
@@ -36,7 +45,7 @@ def test_statements_that_read_are_replayed(statement: str) -> None:
         ("/* SELECT */ DELETE FROM t", "begins with DELETE"),
         ("(DELETE FROM t)", "begins with DELETE"),
         ("", "begins with nothing"),
-        ("SELECT * FROM t WHERE a = $1", "has parameters"),
+        ("SELECT * FROM t WHERE a = $1", "PREPARE it in --setup"),
     ],
 )
 def test_everything_else_is_refused_with_the_reason(statement: str, why: str) -> None:

@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 from penstock.cli.main import main
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.core.units import format_bytes
 from penstock.temp.replay.replay import replay_statements
 from penstock.temp.replay.run import ReplaySession, find_top_statements, read_totals
 from penstock.temp.view import describe_replay
@@ -339,3 +340,78 @@ def test_place_whose_name_needs_quotes_is_the_second(
             admin.execute(rename.format(sql.Identifier(odd), sql.Identifier(place)))
     assert result.second_place == odd
     assert only(result).failure is None
+
+
+@pytest.mark.parametrize("has_prewarm", [False, True])
+@pytest.mark.part("rest")
+def test_tables_of_the_statements_are_read_on_a_copy_first(
+    new_server: Callable[..., EmbeddedServer], debian15: int, tmp_path: Path, has_prewarm: bool
+) -> None:
+    """With progress, and their indexes too by pg_prewarm; other tables are not. A server is a copy of itself."""
+    conninfo = new_server(debian15).ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as admin:
+        admin.execute(TABLE.encode())
+        admin.execute(b"CREATE INDEX ON t (pad)")
+        admin.execute(b"CREATE TABLE other AS SELECT 1 AS a")
+        if has_prewarm:
+            admin.execute(b"CREATE SCHEMA ext; CREATE EXTENSION pg_prewarm SCHEMA ext")
+        sizes = admin.execute(
+            "SELECT pg_relation_size(oid), pg_indexes_size(oid) + pg_indexes_size(reltoastrelid)"
+            " FROM pg_class WHERE relname = 't'"
+        ).fetchone()
+    assert sizes is not None
+    whole = format_bytes(sizes[0] + (sizes[1] if has_prewarm else 0))
+    said: list[str] = []
+    text, against = "SELECT * FROM t ORDER BY pad", ConnectionFactory(conninfo)
+    result = run(conninfo, text, tmp_path, against=against, allows_superuser=True, say=said.append)
+    copy, blocks = result.checks
+    assert (copy.severity, copy.claim) == ("ok", "the second server is a copy of the first")
+    end = ", indexes included" if has_prewarm else ", without indexes: the database lacks extension pg_prewarm"
+    assert blocks.claim == f"read {whole} of 1 table on the second server{end}"
+    assert f"read {whole} of {whole} of the second server's tables" in said
+    assert f"ok: {copy.claim}" in describe_replay(result)
+
+
+@pytest.mark.part("rest")
+def test_another_database_is_no_copy(
+    new_server: Callable[..., EmbeddedServer], database18: str, tmp_path: Path
+) -> None:
+    """Its tables are not read, and the result says why times may differ."""
+    other = new_server().ensure_running()
+    for conninfo in (database18, other):
+        with psycopg.connect(conninfo, autocommit=True) as admin:
+            admin.execute(TABLE.encode())
+    text, against = "SELECT * FROM t ORDER BY pad", ConnectionFactory(other)
+    result = run(database18, text, tmp_path, against=against, allows_superuser=True)
+    assert [(each.severity, each.code) for each in result.checks[:1]] == [("warning", "copy")]
+    assert "blocks" not in {each.code for each in result.checks}
+
+
+@pytest.mark.part("rest")
+def test_waits_for_temporary_files_are_known_to_who_may_time_them(
+    place: str, database: str, user_conninfo: str, tmp_path: Path, pg_major: int
+) -> None:
+    """From 15 on; a part of the time, which a disk that never waits would spare."""
+    text = "SELECT * FROM t ORDER BY pad"
+    found = run(database, text, tmp_path, place=place, allows_superuser=True)
+    wait_s = only(found).first_wait_s
+    if pg_major < 15:
+        assert wait_s is None
+        return
+    assert wait_s is not None
+    assert 0 < wait_s < only(found).first_s
+    assert any("on a disk that never waits at least" in line for line in describe_replay(found))
+    assert only(run(user_conninfo, text, tmp_path, place=place)).first_wait_s is None
+
+
+def test_a_statement_with_parameters_is_prepared_by_the_setup(place: str, user_conninfo: str, tmp_path: Path) -> None:
+    """And executed with values; one that writes fails in the server."""
+    setup = tmp_path / "prepare.sql"
+    setup.write_text(
+        "SET work_mem = '64kB'; PREPARE sorted(int) AS SELECT * FROM t WHERE id > $1 ORDER BY pad;"
+        "PREPARE writes(int) AS INSERT INTO t VALUES ($1)"
+    )
+    found = only(run(user_conninfo, "EXECUTE sorted(10)", tmp_path, place=place, setup=setup))
+    assert "Sort" in [spill.node for spill in found.first[0].spills]
+    failed = only(run(user_conninfo, "EXECUTE writes(1)", tmp_path, place=place, setup=setup))
+    assert failed.verdict == "failed"

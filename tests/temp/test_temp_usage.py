@@ -16,7 +16,6 @@ from penstock.rds.values import LocalStorageMetrics
 from penstock.temp.usage.compare import compare_readings
 from penstock.temp.usage.usage import explain_kept, read_usage, temp_usage
 from penstock.temp.view import describe_usage
-from support.servers import USUAL_MAJOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,51 +111,6 @@ def test_an_ordinary_role_is_told_what_it_lacks(user_conninfo: str) -> None:
     space = next(each for each in report.tablespaces if each.name == "pg_default")
     assert (space.temp_files, space.size_bytes) == (None, None)
     assert describe_usage(report)
-
-
-@pytest.mark.part("rest")
-@pytest.mark.parametrize("destination", ["stderr", "csvlog", "jsonlog"])
-def test_files_in_the_log_are_told_with_their_statements(
-    new_server: Callable[..., EmbeddedServer], destination: str, pg_major: int | None
-) -> None:
-    """Without any extension; literals are left out, also in a statement of several lines."""
-    major = pg_major or USUAL_MAJOR
-    if major < 15 and destination == "jsonlog":
-        pytest.skip(f"PostgreSQL {major} has no {destination}")
-    settings = {"logging_collector": "on", "log_destination": destination, "log_temp_files": "0"}
-    conninfo = new_server(major, **settings).ensure_running()
-    with psycopg.connect(conninfo, autocommit=True) as other:
-        other.execute("SET work_mem = '64kB'")
-        for _ in range(2):
-            other.execute(f"SELECT 'secret', *\nFROM (\n{SORT}) AS q".encode())
-        other.execute(SORT)
-    report = temp_usage(ConnectionFactory(conninfo), interval_s=0)
-    expected = SORT.replace("1, 200000", "?, ...").replace("BY 1", "BY ?").replace("199999", "?")
-    two, one = report.logged
-    assert (two.statement, one.statement) == (f"SELECT ?, * FROM ( {expected}) AS q", expected)
-    assert two.files == 2 * one.files
-    assert two.total_bytes == 2 * one.total_bytes
-    assert two.largest_bytes == one.largest_bytes > 10**6
-    assert f"Temporary files at the end of {report.log_path}" in describe_usage(report)
-    assert not [text for text in report.missing if "log" in text]
-
-
-@pytest.mark.part("rest")
-def test_log_that_tells_nothing_is_missing_with_its_reason(
-    new_server: Callable[..., EmbeddedServer], database18: str
-) -> None:
-    def missing(conninfo: str) -> str:
-        report = temp_usage(ConnectionFactory(conninfo), interval_s=0)
-        assert report.log_path is None
-        (text,) = [text for text in report.missing if text.startswith("temporary files in the log")]
-        return text
-
-    assert "log_temp_files is -1" in missing(database18)
-    assert "logging_collector is off" in missing(make_conninfo(database18, options="-c log_temp_files=0"))
-    conninfo = new_server(18, logging_collector="on", log_temp_files="0").ensure_running()
-    with psycopg.connect(conninfo, autocommit=True) as admin:
-        admin.execute("CREATE ROLE ann LOGIN")
-    assert "may not read it" in missing(make_conninfo(conninfo, user="ann"))
 
 
 def test_index_builds_of_large_tables_are_told_while_they_run(database: str) -> None:

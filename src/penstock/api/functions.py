@@ -15,16 +15,14 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Unpack
 
 from penstock.api.connect import connect_to
-from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, takes
-from penstock.api.wording import reword_notice
+from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, reword_notice, takes
 from penstock.core.closing import log_warning
 from penstock.core.errors import PenstockError, ServerError, SourceError, UsageError
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import TARGET_KINDS, Access, Housekeeping, LoadRules, Request
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.options import option_fields, pick
-from penstock.loading.jobs.jobfile import read_job_file
-from penstock.loading.jobs.request import make_request, make_target, no_table
+from penstock.loading.jobs import make_request, make_target, no_table, read_job_file
 from penstock.loading.loader import Loader
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.loading.values.plan import LoadPlan
     from penstock.preflight.doctor import DoctorResult
     from penstock.proof.values import VerifyOutcome
-    from penstock.removal.values import UndoOutcome
+    from penstock.removal.decide import UndoOutcome
     from penstock.restore.repair import RepairOutcome
     from penstock.temp.usage.values import UsageReport
 

@@ -1,4 +1,4 @@
-"""The types of the options that functions take by name, written by `python -m penstock.cli.reference`."""
+"""The types of the options that functions take by name, written by `make reference`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,37 @@ if TYPE_CHECKING:
     from penstock.core.values.job import Transform
 
 
-class LoadKeywords(TypedDict, total=False):
+class AccessKeywords(TypedDict, total=False):
+    """Options of how to connect to a server, and where its ledger is."""
+
+    pg_bin: str | Path | None
+    role: str | None
+    iam_auth: bool
+    tunnel: str | None
+    read_write: bool
+    ledger_schema: str
+
+
+class ResumeKeywords(AccessKeywords, total=False):
+    """Options that may differ when a load is resumed."""
+
+    sessions: int | Literal["auto"] | None
+    changed: Literal["error", "load", "skip"]
+    emptied: Literal["error", "load", "skip"]
+    wait: bool
+    retry_for: float | str
+    ignore_space: bool
+    on_error: Literal["stop", "reject"]
+    max_rejects: int | None
+    max_record: int | str
+    warnings: Literal["show", "error"]
+    settings: str
+    shared_group: bool
+    reject_file: str | Path | None
+    aws_timeout: float | str
+
+
+class LoadKeywords(ResumeKeywords, total=False):
     """Options of a load, as penstock.load takes them."""
 
     create: bool
@@ -19,7 +49,6 @@ class LoadKeywords(TypedDict, total=False):
     mode: Literal["append", "truncate", "replace", "upsert", "insert-new", "sync"]
     key: str | list[str] | tuple[str, ...]
     keep: Literal["first", "last", "error"]
-    sync_delete: str
     max_delete: float | str
     transform: str | Path | Transform | None
     columns: str | list[str] | tuple[str, ...] | None
@@ -42,73 +71,20 @@ class LoadKeywords(TypedDict, total=False):
     encoding: str | None
     names: Literal["lower", "snake"]
     rename: Mapping[str, str] | str | list[str] | tuple[str, ...]
-    role: str | None
-    iam_auth: bool
-    tunnel: str | None
-    read_write: bool
-    pg_bin: str | Path | None
-    sessions: int | Literal["auto"] | None
-    via: Literal["client", "server", "auto"]
+    via: Literal["client", "server"]
     atomic: bool
     again: bool
-    changed: Literal["error", "load", "skip"]
-    emptied: Literal["error", "load", "skip"]
     join: bool
-    wait: bool
-    retry_for: float | str
-    ignore_space: bool
-    on_error: Literal["stop", "reject"]
-    max_rejects: int | None
-    max_record: int | str
+    max_replica_lag: str | None
+    max_wal: int | str | None
+    max_wait: float | str
     indexes: Literal["auto", "keep", "rebuild"]
     freeze: Literal["auto", "always", "never"]
     triggers: Literal["keep", "disable"]
     autovacuum: Literal["keep", "pause"]
     vacuum: bool
     checkpoint: bool | None
-    warnings: Literal["show", "error"]
-    settings: str
-    shared_group: bool
-    ledger_schema: str
     publish_ledger: bool
     spool: bool
-    reject_file: str | Path | None
     record: str | Path | None
     no_record: bool
-    aws_timeout: float | str
-
-
-class ResumeKeywords(TypedDict, total=False):
-    """Options that may differ when a load is resumed."""
-
-    pg_bin: str | Path | None
-    role: str | None
-    iam_auth: bool
-    tunnel: str | None
-    read_write: bool
-    sessions: int | Literal["auto"] | None
-    changed: Literal["error", "load", "skip"]
-    emptied: Literal["error", "load", "skip"]
-    wait: bool
-    retry_for: float | str
-    ignore_space: bool
-    on_error: Literal["stop", "reject"]
-    max_rejects: int | None
-    max_record: int | str
-    warnings: Literal["show", "error"]
-    settings: str
-    shared_group: bool
-    ledger_schema: str
-    reject_file: str | Path | None
-    aws_timeout: float | str
-
-
-class AccessKeywords(TypedDict, total=False):
-    """Options of how to connect to a server, and where its ledger is."""
-
-    pg_bin: str | Path | None
-    role: str | None
-    iam_auth: bool
-    tunnel: str | None
-    read_write: bool
-    ledger_schema: str

@@ -12,20 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.changes.tables.look import find_missing
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.catalogue.catalog import list_tables
-from penstock.core.catalogue.facts import read_facts
+from penstock.core.catalogue.catalog import read_facts
 from penstock.core.closing import Closing
 from penstock.core.errors import TargetError
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.core.values.options import pick
 from penstock.ledger.ledger import Ledger
-from penstock.ledger.listing import find_newest, forget_load, list_loads, list_objects, no_such_load, sum_up_tables
+from penstock.ledger.listing import (
+    find_left_staging,
+    find_newest,
+    forget_load,
+    list_loads,
+    list_objects,
+    no_such_load,
+    prune_loads,
+    sum_up_tables,
+)
 from penstock.ledger.members import list_members
 from penstock.ledger.rejects import RejectCause, RejectStore, RetryOutcome, find_latest
 from penstock.ledger.rights import LoadRights, read_rights, share_ledger
-from penstock.ledger.schema import has_ledger
-from penstock.ledger.upgrade import open_ledger
-from penstock.ledger.upkeep import find_left_staging, prune_loads
+from penstock.ledger.schema import has_ledger, open_ledger
 from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import FORMATS
@@ -50,7 +56,7 @@ if TYPE_CHECKING:
     )
     from penstock.loading.values.outcome import LoadProgress
     from penstock.proof.values import TableOutcome, VerifyOutcome
-    from penstock.removal.values import UndoOutcome
+    from penstock.removal.decide import UndoOutcome
 
 
 class LedgerView(Closing):
@@ -82,14 +88,6 @@ class LedgerView(Closing):
         """Return for each table that was loaded the sums over all its loads that the ledger records."""
         with self._connect.borrow() as connection:
             return sum_up_tables(connection, self._schema)
-
-    def tables(self, beginning: str) -> list[str]:
-        """Return the names of the database's tables that begin with `beginning`, as SQL spells them.
-
-        The ledger's own tables are not listed.
-        """
-        with self._connect.borrow() as connection:
-            return list_tables(connection, beginning, without=self._schema)
 
     def server(self) -> ServerFacts:
         """Return the facts of the server that has the ledger."""

@@ -1,17 +1,126 @@
-"""A decorator that gives functions with **options the signature and help of the declared options."""
+"""Options of Python functions: a decorator that gives their signature and help, and how messages spell them.
+
+Errors and warnings spell options as arguments: --mode replace is mode="replace". Commands such as `penstock undo ID`
+stay as they are typed in a shell.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import MISSING
+import json
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, Field, replace
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from penstock.api.wording import OPTIONS, reword_error
 from penstock.core.errors import PenstockError
-from penstock.core.values.options import describe_value
+from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS
+from penstock.core.values.options import COUNT, SESSIONS, describe_value, option_fields, option_of
 from penstock.core.words import suggest
+
+if TYPE_CHECKING:
+    from penstock.core.values.notice import Notice
+
+
+OPTIONS: Mapping[str, Field[Any]] = {
+    name: field for kind in (*TARGET_KINDS, *LOAD_KINDS) for name, field in option_fields(kind).items()
+}
+
+# A whole command of a load at the end of a hint; any other command; an option, perhaps with a value.
+_SPELLED = re.compile(
+    r"run: penstock load (?P<load>.*)$|penstock [a-z][^,;.]*"
+    r"|(?<![\w./-])--(?P<no>no-)?(?P<name>[a-z][a-z-]*[a-z])"
+    r"(?:(?P<sign>[= ])(?P<value>'[^']*'|\"[^\"]*\"|(?!--)\S+?)(?=[.,;:)]*(?:\s|$)))?",
+    re.DOTALL,
+)
+_QUOTES = ("'", '"')
+# The words that follow an option in messages and are not its value.
+_NO_VALUE = re.compile(
+    "adjust|and|cannot|creates|does|exclude|for|go|has|if|is|it|names|needs?|of|once|or|out|takes|value|with|without"
+)
+# The blank between two arguments.
+_BETWEEN = re.compile(r'(?:(?<=")|(?<==True)|(?<==False)) (?=[a-z_]+=["\dTF])')
+
+
+def in_python(text: str, switches: Collection[str] = ()) -> str:
+    """Return a message in which options of the command line are spelled as arguments of Python.
+
+    `switches` are the names of arguments that are true or false and are no options of a load.
+
+    >>> print(in_python("Use --mode replace, --key a,b or --no-vacuum; --sessions 1 if --role is given.", []))
+    Use mode="replace", key="a,b" or vacuum=False; sessions=1 if role is given.
+    >>> print(in_python("Use --mode upsert --key a --changed load to update rows."))
+    Use mode="upsert", key="a", changed="load" to update rows.
+    >>> print(in_python("With the options of all, run: penstock load --null '' --null NA --create --into t f.csv"))
+    With the options of all, run: penstock.load(..., null=["", "NA"], create=True)
+    >>> print(in_python("a--create.csv: --create needs --names snake, or --role 'a b'."))
+    a--create.csv: create=True needs names="snake", or role="a b".
+    >>> print(in_python("Use --partial; or run penstock loads forget 1f2e --keep-rows.", ["partial"]))
+    Use partial=True; or run penstock loads forget 1f2e --keep-rows.
+    """
+
+    def spell(match: re.Match[str]) -> str:
+        if match["load"] is not None:
+            return f"run: penstock.load(..., {_arguments(match['load'])})"
+        name = (match["name"] or "").replace("-", "_")
+        if name in switches:
+            return f"{name}=True{match['sign'] or ''}{match['value'] or ''}"
+        if name not in OPTIONS:
+            return match[0]
+        sign, value, option = match["sign"], match["value"], option_of(OPTIONS[name])
+        assert option is not None
+        if option.kind.metavar is None:
+            return f"{name}={match['no'] is None}{sign or ''}{value or ''}"
+        words = option.kind.metavar.split("|")
+        has_words = len(words) > 1 and "N" not in words
+        is_plain = value is not None and sign == " " and value[0] not in _QUOTES
+        if value is None or (is_plain and (value not in words if has_words else _NO_VALUE.fullmatch(value))):
+            return f"{name}{sign or ''}{value or ''}"
+        return f"{name}={_literal(name, value[1:-1] if value[0] in _QUOTES else value)}"
+
+    return _BETWEEN.sub(", ", _SPELLED.sub(spell, text))
+
+
+def _arguments(command: str) -> str:
+    """Return the options of a command as arguments, without the table and the server, which stay the same."""
+    given: dict[str, list[str]] = {}
+    words = iter(shlex.split(command))
+    for word in words:
+        name = word.removeprefix("--").replace("-", "_")
+        option = option_of(OPTIONS[name]) if name in OPTIONS and word.startswith("--") else None
+        if option is not None and option.kind.metavar is not None:
+            given.setdefault(name, []).append(_literal(name, next(words)))
+        elif word.startswith("--"):
+            given[name.removeprefix("no_")] = [f"{option is not None}"]
+    kept = {name: values for name, values in given.items() if name not in ("into", "to")}
+    spelled = {name: each[0] if len(each) == 1 else f"[{', '.join(each)}]" for name, each in kept.items()}
+    return ", ".join(f"{name}={value}" for name, value in spelled.items())
+
+
+def _literal(name: str, text: str) -> str:
+    option = option_of(OPTIONS[name])
+    is_number = option is not None and option.kind in (COUNT, SESSIONS) and text.isdecimal()
+    return text if is_number else json.dumps(text, ensure_ascii=False)
+
+
+def reword_error(error: PenstockError, switches: Collection[str]) -> None:
+    """Change the texts of an error so that options of the command line are spelled as arguments of Python."""
+    error.message = in_python(error.message, switches)
+    error.detail = None if error.detail is None else in_python(error.detail, switches)
+    error.hint = None if error.hint is None else in_python(error.hint, switches)
+
+
+def reword_notice(notice: Notice, copies: Mapping[str, str]) -> Notice:
+    """Return a warning with options spelled as arguments of Python, and with its source in place of a temporary copy.
+
+    `copies` maps the URIs of temporary copies to the names of the sources.
+    """
+    uri = None if notice.uri is None else copies.get(notice.uri, notice.uri)
+    hint = None if notice.hint is None else in_python(notice.hint)
+    return replace(notice, message=in_python(notice.message), hint=hint, uri=uri)
+
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")

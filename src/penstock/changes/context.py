@@ -13,13 +13,13 @@ from penstock.changes.values import SERVER, Change, Hold, Rebuilt, RepairAction
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.errors import PenstockError, ServerError, TargetError
+from penstock.core.values.accounts import StepProgress
+from penstock.core.values.server import ServerIdentity
+from penstock.ledger.locks import LockHolder
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.settings import SettingResult
-    from penstock.core.values.accounts import StepProgress
-    from penstock.core.values.server import ServerIdentity
     from penstock.core.values.temp_place import PlaceReport
-    from penstock.ledger.locks import LockHolder
 
 
 class Store(Protocol):

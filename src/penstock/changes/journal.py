@@ -7,17 +7,14 @@ that process has died, a later process or penstock repair restores it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from penstock.changes.context import Context, Restored, describe_held
 from penstock.changes.records import find_others
+from penstock.changes.tables.kind import TableKind, TableRequest
 from penstock.changes.tables.look import copied_record
 from penstock.changes.values import SERVER, Change, Hold
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.slotted import slotted
-
-if TYPE_CHECKING:
-    from penstock.changes.tables.kind import TableKind, TableRequest
 
 
 class CannotRecord(TargetError):

@@ -38,8 +38,7 @@ from penstock.ledger.locks import (
     try_shape_lock,
     unlock_shape,
 )
-from penstock.ledger.schema import has_ledger, naming_ledger
-from penstock.ledger.upgrade import open_ledger
+from penstock.ledger.schema import has_ledger, naming_ledger, open_ledger
 
 
 def write_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> None:

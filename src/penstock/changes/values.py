@@ -6,13 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from penstock.core.slotted import slotted
+from penstock.core.values.server import ServerIdentity
 from penstock.core.values.table import TableName
-
-if TYPE_CHECKING:
-    from penstock.core.values.server import ServerIdentity
 
 # The value of `target_oid` for a change of the whole server.
 SERVER = 0

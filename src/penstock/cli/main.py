@@ -112,8 +112,8 @@ _HEADINGS = MappingProxyType(
             "verify": "penstock.proof.command",
             "undo": "penstock.removal.command",
             "repair": "penstock.restore.command",
-            "init": "penstock.loading.command.init",
-            "doctor": "penstock.preflight.command.doctor",
+            "init": "penstock.loading.command.loads",
+            "doctor": "penstock.preflight.command",
         },
         "What a server waits for": {
             "watch": "penstock.watch.command.watch",
@@ -264,9 +264,6 @@ def run_process() -> NoReturn:
     gc.freeze() prevents the interpreter's last search for cycles, which takes a tenth of a short command's time.
     """
     if _COMPLETION in os.environ:
-        # Ctrl-C while the server answers ends the process without a message, because the shell shows the line that is
-        # being typed.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
         from typer.completion import shell_complete
 
         sys.exit(shell_complete(get_command(app), {}, "penstock", _COMPLETION, os.environ[_COMPLETION]))
@@ -343,8 +340,7 @@ def _usage_error(error: typer.TyperException) -> UsageError:
             return refusal
         if hasattr(error, "possibilities"):
             return _no_such_option(unknown, getattr(error, "ctx", None))
-    # pydantic puts "Value error, " before its message.
-    message = error.format_message().replace("Value error, ", "").strip().rstrip(".") or "missing command"
+    message = error.format_message().strip().rstrip(".") or "missing command"
     message = _QUOTED_OPTION.sub(r"\1", message)
     context: typer.Context | None = getattr(error, "ctx", None)
     command = "penstock" if context is None else context.command_path

@@ -6,18 +6,14 @@ The module also opens the server or the ledger that a command's options name.
 from __future__ import annotations
 
 import inspect
-import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from threading import Timer
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.output import remember_target, show_warning
-from penstock.core.errors import PenstockError
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Access, Housekeeping
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import NAMES, OptionError, option_fields, option_of, pick
@@ -28,10 +24,6 @@ if TYPE_CHECKING:
 
     from penstock.api.ledger_view import LedgerView
     from penstock.core.connect.connection import ConnectionFactory
-
-# How long completion with the Tab key waits for the server's answer.
-_LIMIT_S = 2.0
-_LOADS = 50
 
 _WORD = re.compile(r"[a-z][a-z-]*")
 
@@ -50,77 +42,6 @@ def words_of(metavar: str | None) -> Callable[[str], list[str]] | None:
         return [word for word in words if word.startswith(incomplete)]
 
     return offer
-
-
-def tables(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of the database's tables that begin with `incomplete`, for shell completion.
-
-    The list is empty if the server does not answer in time.
-    """
-    return _ask(ctx, lambda view: view.tables(incomplete))
-
-
-def loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return the ids of the newest loads that begin with `incomplete`, for shell completion.
-
-    Each has a text with its state and tables.
-    """
-    found = _ask(ctx, lambda view: view.loads(limit=_LOADS))
-    return [
-        (record.load_id, f"{record.state}, {', '.join(record.tables)}")
-        for record in reversed(found)
-        if record.load_id.startswith(incomplete)
-    ]
-
-
-def rejecting_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return what `loads` returns, after `latest`: for commands about rejected records."""
-    return _latest("the newest load with rejected records", incomplete) + loads(ctx, incomplete)
-
-
-def unfinished_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return what `loads` returns, after `latest`: for commands about loads that were cut short."""
-    return _latest("the newest load that was cut short", incomplete) + loads(ctx, incomplete)
-
-
-def newest_loads(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return what `loads` returns, after `latest`: for commands about any load."""
-    return _latest("the newest load", incomplete) + loads(ctx, incomplete)
-
-
-def _latest(meaning: str, incomplete: str) -> list[tuple[str, str]]:
-    return [("latest", meaning)] if "latest".startswith(incomplete) else []
-
-
-def _ask(ctx: typer.Context, question: Callable[[LedgerView], list[Any]]) -> list[Any]:
-    """Return the answer of the server that the options name; an empty list if it does not answer in time or refuses."""
-    from penstock.api.connect import connect_to
-    from penstock.api.ledger_view import LedgerView
-    from penstock.core.connect.connection import has_connection_settings
-    from penstock.embedded.server import default_server
-
-    options = {name: value for name, value in ctx.params.items() if value not in (None, [], ())}
-    access, house = pick(Access, options), pick(Housekeeping, options)
-    timer = Timer(_LIMIT_S, _leave)
-    timer.daemon = True
-    timer.start()
-    try:
-        is_embedded = access.get("to") is None and not has_connection_settings(os.environ)
-        if is_embedded and not default_server(access.get("pg_bin")).status().is_running:
-            return []
-        with LedgerView(connect_to(**access), ledger_schema=Housekeeping(**house).ledger_schema) as view:
-            return question(view)
-    except PenstockError:
-        # A message would be printed into the line that is being typed.
-        return []
-    finally:
-        timer.cancel()
-
-
-def _leave() -> None:
-    """Print what was written so far and end the process, even if libpq or the name resolver is still waiting."""
-    sys.stdout.flush()
-    os._exit(0)
 
 
 TARGET_OPTIONS = {name: field for kind in TARGET_KINDS for name, field in option_fields(kind).items()}
@@ -204,7 +125,7 @@ def _annotate(field: Field[Any]) -> Any:
         help=option.help,
         rich_help_panel=option.group,
         show_default=False,
-        autocompletion=tables if option.kind.metavar == "TABLE" else words_of(option.kind.metavar),
+        autocompletion=words_of(option.kind.metavar),
     )
     return Annotated[kind | None, shown]
 
@@ -215,7 +136,6 @@ NewestId = Annotated[
         metavar="ID|latest",
         show_default=False,
         help="The load's id, or its first characters; latest is this role's newest load.",
-        autocompletion=newest_loads,
     ),
 ]
 UnfinishedId = Annotated[
@@ -224,7 +144,6 @@ UnfinishedId = Annotated[
         metavar="ID|latest",
         show_default=False,
         help="The load's id, or its first characters; latest is this role's newest load that was cut short.",
-        autocompletion=unfinished_loads,
     ),
 ]
 RejectingId = Annotated[
@@ -233,7 +152,6 @@ RejectingId = Annotated[
         metavar="ID|latest",
         show_default=False,
         help="The load's id, or its first characters; latest is the newest load with rejected records.",
-        autocompletion=rejecting_loads,
     ),
 ]
 Json = Annotated[

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from penstock.core.values.diagnosis import Diagnosis, refusal, warning
 from penstock.core.values.names import init_command, quote_name, quote_table, upgrade_command
 from penstock.core.values.server import DSQL_LOADER, Distributed, LedgerRights, PoolerFacts, ServerFacts
+from penstock.core.values.table import TableFacts, TableName
 
 if TYPE_CHECKING:
     from penstock.core.values.inspection import Receiver
-    from penstock.core.values.table import TableFacts, TableName
 
 OLDEST_MAJOR = 14
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from penstock.core.values.notice import Notice
 from penstock.core.words import hide_secrets
-
-if TYPE_CHECKING:
-    from penstock.core.values.notice import Notice
 
 
 class Closing(ABC):

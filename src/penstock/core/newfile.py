@@ -1,6 +1,7 @@
-"""Writes files at paths that the user names: either the whole file appears, or the path stays unchanged.
+"""Writes files at paths that the user names, and opens folders of penstock's own.
 
-A new file is created or a regular file replaced, but never a device, pipe, folder, symbolic link or source of the load.
+Either the whole file appears, or the path stays unchanged. A new file is created or a regular file replaced, but never
+a device, pipe, folder, symbolic link or source of the load.
 """
 
 from __future__ import annotations
@@ -109,3 +110,21 @@ class NewFile:
         self._file.close()
         check_writable(self.path)
         self._unfinished.replace(self.path)
+
+
+def open_own_folder(folder: Path) -> int:
+    """Open a folder and return its descriptor. The folder must belong to this user and not be a symbolic link.
+
+    So no other user has chosen the folder. Raises OSError. The caller uses the descriptor instead of the path, because
+    the path may name another folder later.
+    """
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise PermissionError(errno.EPERM, "it is a symbolic link or a file", str(folder)) from exc
+    if os.fstat(opened).st_uid != os.geteuid():
+        os.close(opened)
+        raise PermissionError(errno.EPERM, "it belongs to another user", str(folder))
+    return opened

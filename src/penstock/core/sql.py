@@ -23,14 +23,13 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from penstock.core.connect.connection import Connection
 from penstock.core.slotted import slotted
+from penstock.core.values.table import TableName
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     import psycopg
     from psycopg.abc import Params
-
-    from penstock.core.values.table import TableName
 
 
 Row = TypeVar("Row")

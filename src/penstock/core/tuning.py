@@ -63,6 +63,11 @@ class LoadTuning:
     # other hosts. At first a host does not know how fast it is. With fewer bytes, a fast host could run out of work
     # before its next claim.
     least_claim_bytes: int = 32 * MIB
+    # How long a standby may have the WAL and replay nothing of it before a load that yields no longer waits for it: it
+    # is paused or delayed. A query on a standby may delay replay for 30 s (max_standby_streaming_delay).
+    replay_patience_s: float = 60.0
+    # How often a load that yields looks at the standbys and slots. A look takes the server about a millisecond.
+    yield_look_s: float = 1.0
     # How long a load waits for its own lost sessions to end and release their locks, before it restores changes.
     lock_patience_s: float = 20.0
     # The smallest table whose VACUUM is announced. VACUUM of a smaller table ends before anybody could read a message,

@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
 _VIEW = "pg_stat_statements"
 
-# The number of a statement's calls, of the rows that it returned or changed, and of the blocks of temporary files that
-# it wrote.
-_Counts: TypeAlias = tuple[int, int, int]
+# The number of a statement's calls, of the rows that it returned or changed, of the blocks of temporary files that it
+# wrote, and the milliseconds that it took, and that compiling it took (PostgreSQL 15 and later).
+_Counts: TypeAlias = tuple[int, int, int, int, int]
+_OF_JIT = ("jit_generation_time", "jit_inlining_time", "jit_optimization_time", "jit_emission_time")
 
 # This value stands in place of an application's name if several applications run the statement.
 _SEVERAL = object()
@@ -64,12 +65,14 @@ class StatementMeter:
         """Add a sample's reading of pg_stat_statements, if it has one."""
         rows = sample.counters.get(_VIEW)
         for row in rows or ():
-            counts = read_int(row, "calls"), read_int(row, "rows"), read_int(row, "temp_blks_written")
+            columns = ("calls", "rows", "temp_blks_written", "total_exec_time")
+            calls, returned, blocks, taken_ms = (read_int(row, column) for column in columns)
+            counts = calls, returned, blocks, taken_ms, sum(read_int(row, column) for column in _OF_JIT)
             if row.get("queryid") is not None:
                 key = row.get("queryid"), row.get("userid"), row.get("dbid"), row.get("toplevel")
                 # The first reading has all rows, later readings only those that changed. So a row that is first seen
                 # in a later reading is new, and its counters began at zero.
-                self._first.setdefault(key, (0, 0, 0) if self._is_read else counts)
+                self._first.setdefault(key, (0, 0, 0, 0, 0) if self._is_read else counts)
                 self._last[key] = counts
         self._is_read = self._is_read or rows is not None
 
@@ -87,8 +90,8 @@ class StatementMeter:
             for key, last in self._last.items()
             if key[0] == query_id
         ]
-        calls, rows, blocks = (sum(each) for each in zip(*found, strict=True)) if found else (0, 0, 0)
-        return (calls, rows, blocks) if calls > 0 else None
+        calls, rows, blocks, ms, jit_ms = (sum(each) for each in zip(*found, strict=True)) if found else (0,) * 5
+        return (calls, rows, blocks, ms, jit_ms) if calls > 0 else None
 
     def count(self, application: str, query_ids: Iterable[int | None]) -> tuple[int, int] | None:
         """Return the sums of calls and rows of these statements.

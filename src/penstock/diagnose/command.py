@@ -12,9 +12,9 @@ import typer
 
 from penstock.cli.options import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
-from penstock.core.diagnoses import describe_diagnosis
 from penstock.core.errors import UsageError
 from penstock.core.units import format_count, format_duration
+from penstock.core.values.diagnosis import describe_diagnosis
 from penstock.core.words import line_up
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from penstock.diagnose.rules.checkpoints import Checkpoints
 from penstock.diagnose.rules.connections import OpenedSessions
 from penstock.diagnose.rules.held_rows import HeldRows
 from penstock.diagnose.rules.host import Host
-from penstock.diagnose.rules.locks import LockWaits
+from penstock.diagnose.rules.locks import LockWaits, blame_standbys
 from penstock.diagnose.rules.row_costs import RowCosts
-from penstock.diagnose.rules.sessions import ClientWaits, Processors
+from penstock.diagnose.rules.sessions import ClientWaits, OutsideWaits, Processors
 from penstock.diagnose.rules.statements import SlowStatements
 from penstock.diagnose.rules.storage import DataVolume, IndexReads, TemporaryWork
 from penstock.watch.rates import RatesMeter
@@ -40,7 +40,7 @@ _WAL = frozenset({"commit-local-flush", "wal-write"})
 _CAUSES = {
     "checkpoints-forced": _VOLUMES | _WAL,
     "checkpoints-timed": _VOLUMES | _WAL,
-    "index-reads": _VOLUMES,
+    "index-reads": _VOLUMES | _WAL,
     "temp-spill-on-data-volume": _VOLUMES,
     "autovacuum-io": _VOLUMES,
 }
@@ -50,7 +50,7 @@ _MOSTLY = 0.5
 # together with "data-io".
 _LACKS = (
     *("xmin-held", "foreign-key-unindexed", "no-statistics", "stale-statistics", "bloat"),
-    *("statement-spills", "sequential-scan", "row-costs"),
+    *("statement-spills", "sequential-scan", "row-costs", "jit"),
 )
 _EXPLAINS = {
     **_CAUSES,
@@ -105,8 +105,9 @@ class Examination:
             *(StandbysBehind(header), CommitWaits(header), TemporaryWork(self._risks)),
             *(
                 ClientWaits(self._host),
+                OutsideWaits(),
                 Processors(self._host),
-                IndexReads(),
+                IndexReads(self._io),
                 DataVolume(self._io, header),
                 WalWrites(self._io),
                 InternalLocks(),
@@ -130,6 +131,7 @@ class Examination:
         self._io.see(moments)
         self._host.see(sample)
         self._hides_sessions = self._hides_sessions or any(map(is_hidden, sample.sessions))
+        moments = blame_standbys(moments, whole)
         for rule in self._rules:
             rule.see(sample, moments)
         for rule in self._rules_of_all:

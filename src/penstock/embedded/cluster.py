@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError
-from penstock.core.owned import open_own_folder
+from penstock.core.newfile import open_own_folder
 from penstock.embedded.layout import SUPERUSER, ClusterFiles
 from penstock.embedded.programs import run_program
 from penstock.embedded.users import ServerUser, first_unreachable, give_to

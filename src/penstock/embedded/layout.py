@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError
-from penstock.core.owned import open_own_folder
+from penstock.core.newfile import open_own_folder
 from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:

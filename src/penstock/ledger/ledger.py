@@ -27,9 +27,8 @@ from penstock.ledger.committed import BE_DURABLE, has_all
 from penstock.ledger.locks import compose_query, lock_objects, mark, send_lock
 from penstock.ledger.lookup import LedgerFindings, look_up, object_arrays
 from penstock.ledger.members import compose_fence, refusing_older
-from penstock.ledger.schema import VERSION, create_ledger, look_for_ledger
+from penstock.ledger.schema import VERSION, create_ledger, look_for_ledger, upgrade_ledger
 from penstock.ledger.targets import write_counts
-from penstock.ledger.upgrade import upgrade_ledger
 from penstock.ledger.values import Claim, FinishedLoad, LandedCounts, LedgerObject, LoaderProcess
 
 if TYPE_CHECKING:

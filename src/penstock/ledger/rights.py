@@ -21,8 +21,15 @@ from penstock.core.values.job import LoadJob
 from penstock.core.values.names import init_command, upgrade_command
 from penstock.core.values.server import LedgerRights
 from penstock.ledger.locks import TABLES
-from penstock.ledger.schema import VERSION, LedgerRelation, check_version, compose_ledger, refuse_publication
-from penstock.ledger.upgrade import compose_upgrade, upgrade_ledger
+from penstock.ledger.schema import (
+    VERSION,
+    LedgerRelation,
+    check_version,
+    compose_ledger,
+    compose_upgrade,
+    refuse_publication,
+    upgrade_ledger,
+)
 
 # What the user is about to do with a load.
 Deed = Literal["resume", "retry", "verify", "forget", "discard rejects of", "undo"]

@@ -8,26 +8,29 @@ committed, however the attempt ends.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import psycopg
+
+from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import hint_for, is_passing
 from penstock.core.errors import PenstockError, ServerError
+from penstock.core.host.process import Interrupts
+from penstock.core.sql import fetch_rows
 from penstock.core.units import count_nouns
-from penstock.core.values.accounts import BackendIo, Stopwatch
-from penstock.loading.backend_io import read_backend_io
+from penstock.core.values.accounts import BackendIo, FileOutcome, StepProgress, Stopwatch
 from penstock.loading.copy.copy import CopyFailed
 from penstock.loading.pace import Pace, next_pace
 from penstock.loading.read.feed import Abandoned, BlockFeed
 from penstock.loading.send.blocks import BlockUnit
+from penstock.loading.send.session import LoadSession, Sending
 
 if TYPE_CHECKING:
-    from penstock.core.host.process import Interrupts
-    from penstock.core.values.accounts import FileOutcome, StepProgress
     from penstock.loading.imports.objects import ObjectFeed, ObjectSession, ObjectUnit
-    from penstock.loading.send.session import LoadSession
-    from penstock.loading.sending import Sending
+
 
 _log = logging.getLogger(__name__)
 
@@ -203,8 +206,14 @@ class LoadAttempt:
         """Wait for a moment, check failures, progress and throughput, and return the sessions not done yet."""
         _, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
         self._raise_failure()
-        self.report()
+        brake = self._tools.brake
+        self.report(activity="" if brake is None else brake.activity)
         self._unit.look(list(self._sessions))
+        if brake is not None:
+            brake.look(self._feed)
+            if brake.is_on:
+                # The rate of the present number of sessions is measured without the time that the load is held.
+                self._paced_s, self._paced_bytes = self._tools.clock(), self._bytes_copied()
         elapsed_s = self._tools.clock() - self._paced_s
         is_adaptive = self._given.sessions.is_adaptive and not self.is_stopped and not self._is_full
         if is_adaptive and pending and elapsed_s >= _PACE_INTERVAL_S:
@@ -315,3 +324,18 @@ def _commit_error(failure: CopyFailed) -> PenstockError:
         sqlstate=report.sqlstate,
         is_transient=is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
     )
+
+
+def read_backend_io(connection: Connection, pids: Iterable[int]) -> BackendIo | None:
+    """Return the I/O and the WAL that backends have counted since they started, None if the counters cannot be read.
+
+    Before PostgreSQL 18, the counters are not those of `pids`: they are the WAL of the whole server and, from
+    PostgreSQL 16 on, the I/O of all client backends. A backend reports its counters at a commit only if
+    CopySession.commit requests that. If the connection is lost, None is returned, because the next statement raises the
+    error.
+    """
+    try:
+        (found,) = fetch_rows(connection, "loading/backend_io", BackendIo, pids=sorted(pids))
+    except psycopg.Error:
+        return None
+    return found

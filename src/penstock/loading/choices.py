@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.accounts import LoadAccounts, LoadConditions, LoadDetails, Rows, StepPart
+from penstock.core.values.job import Housekeeping
 from penstock.core.words import hide_secrets
 from penstock.diagnose.values import CHOICES
 from penstock.loading.plan.freeze import may_freeze
-from penstock.loading.steps.changes_plan import describe_changes
+from penstock.loading.steps.changes import describe_changes
+from penstock.loading.values.outcome import LoadOutcome
 from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
-
-if TYPE_CHECKING:
-    from penstock.core.values.job import Housekeeping
-    from penstock.loading.values.outcome import LoadOutcome
 
 # The codecs whose decompression takes little time.
 _FAST_CODECS = ("none", "zstd", "lz4")

@@ -7,20 +7,21 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError
 from penstock.core.slotted import slotted
+from penstock.core.values.server import ServerFacts
 from penstock.ledger.ledger import Ledger
 from penstock.loading.formats.format import ReadTools
+from penstock.loading.plan.space import SpaceGuard
+from penstock.loading.values.outcome import LoadProgress
 from penstock.loading.values.plan import LoadPlan, SessionPlan
 from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.settings import LeasedSetting
-    from penstock.core.connect.connection import ConnectionFactory
-    from penstock.core.values.server import ServerFacts
     from penstock.loading.plan.settings import LoadSettings
-    from penstock.loading.plan.space import SpaceGuard
-    from penstock.loading.values.outcome import LoadProgress
+    from penstock.loading.yielding.brake import Brake
     from penstock.settings.backend import SettingsBackend
 
 _Result = TypeVar("_Result")
@@ -232,6 +233,8 @@ class LoadTools(ReadTools):
     is_publishing_allowed: bool = False
     # Checks the free disk space if the server runs on this machine.
     guard: SpaceGuard | None = None
+    # Holds the load while standbys or slots are too far behind.
+    brake: Brake | None = None
     on_notice: Callable[[str], None] | None = None
     warnings: WarningLog = field(default_factory=WarningLog)
     server: ServerFacts | None = None

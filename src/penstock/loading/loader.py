@@ -11,43 +11,81 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.catalogue.catalog import DiskForecast
 from penstock.core.catalogue.lock_watch import watch_locks
 from penstock.core.closing import Closing, log_notice, log_warning
-from penstock.core.errors import TableExistsError
+from penstock.core.connect.connection import Connection, ConnectionFactory
+from penstock.core.errors import PenstockError, TableExistsError
 from penstock.core.newfile import check_new, check_writable
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.job import Housekeeping, LoadJob
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import OptionError
 from penstock.ledger.ledger import Ledger
+from penstock.ledger.listing import find_left_rejects
 from penstock.ledger.rights import read_rights
 from penstock.ledger.schema import has_ledger
-from penstock.ledger.upkeep import find_left_rejects
+from penstock.ledger.values import LeftRejects
 from penstock.loading.claim.claim import foresee_load
 from penstock.loading.context import LoadTools, Patience, patiently
 from penstock.loading.files.listing import recorded_name
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import FORMATS
 from penstock.loading.imports.route import refuse_check
-from penstock.loading.listener import Listener
 from penstock.loading.plan.modes import refuse_altered
 from penstock.loading.plan.remedies import add_command
 from penstock.loading.plan.space import SpaceGuard
 from penstock.loading.plan_load import PlanTools, plan_load
 from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
-from penstock.loading.values.plan import ForeseenLoad
-from penstock.loading.values.work import all_objects
+from penstock.loading.values.objects import all_objects
+from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome, LoadProgress
+from penstock.loading.values.plan import ForeseenLoad, LoadPlan
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.loading.watch import LoadWatch
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.catalog import DiskForecast
-    from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.ledger.values import LeftRejects
-    from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome, LoadProgress
-    from penstock.loading.values.plan import LoadPlan
+    from penstock.loading.yielding.brake import Brake
     from penstock.settings.backend import SettingsBackend
+
+
+class Listener:
+    """Calls `on_progress` with the progress. If it raises an exception, the load gets a KeyboardInterrupt instead.
+
+    After that, `on_progress` is not called any more.
+    """
+
+    def __init__(self, on_progress: Callable[[LoadProgress], None]) -> None:
+        self._on_progress = on_progress
+        self._failure: BaseException | None = None
+
+    def __call__(self, progress: LoadProgress) -> None:
+        """Call the function, unless it has raised an exception before."""
+        if self._failure is not None:
+            return
+        try:
+            self._on_progress(progress)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as exc:
+            self._failure = exc
+            raise KeyboardInterrupt from exc
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Run the load in the block. If `on_progress` has raised an exception, raise that exception after the block.
+
+        If the block raises a PenstockError because of this, the error's text becomes a note of the exception.
+        """
+        try:
+            yield
+        except PenstockError as error:
+            if self._failure is None:
+                raise
+            self._failure.add_note(str(error))
+        if self._failure is not None:
+            raise self._failure
+
 
 _Result = TypeVar("_Result")
 
@@ -267,6 +305,15 @@ class Loader(Closing):
         lease = LoadLease(plan, tools, choice=choice, is_local=plan.server.is_local)
         return replace(tools, lease=lease)
 
+    def _make_brake(self, plan: LoadPlan, notice: Callable[[str], None]) -> Brake | None:
+        """Return what holds the load while others are behind, None if no option asks for it."""
+        rules = plan.job.rules
+        if rules.yields_for is None:
+            return None
+        from penstock.loading.yielding.brake import Brake  # noqa: PLC0415 (few loads yield)
+
+        return Brake(rules, self._connect, tuning=plan.tuning, clock=time.perf_counter, notice=notice)
+
     def _open_settings(self) -> SettingsBackend:
         from penstock.settings.backend import open_backend  # noqa: PLC0415 (50 ms, only if settings change)
 
@@ -326,6 +373,7 @@ class Loader(Closing):
             ledger=self._ledger,
             is_publishing_allowed=self._housekeeping.publish_ledger,
             guard=SpaceGuard() if server.is_local else None,
+            brake=self._make_brake(plan, on_notice or log_notice),
             on_progress=on_progress,
             on_notice=on_notice or log_notice,
             server=server,

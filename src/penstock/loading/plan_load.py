@@ -16,38 +16,40 @@ from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.checks import check_columns, check_sequences
 from penstock.core.closing import log_notice
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.host.machine import cpu_count
 from penstock.core.slotted import slotted
 from penstock.core.tuning import DEFAULT_TUNING, LoadTuning
 from penstock.core.values.diagnosis import refuse
-from penstock.core.values.job import Housekeeping
+from penstock.core.values.job import Housekeeping, LoadJob
 from penstock.core.values.mode import CLIENT_ROUTE
-from penstock.core.values.notice import Notice
-from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
+from penstock.core.values.notice import Notice, WarningCode
+from penstock.ledger.lookup import Ledgers, look_for_ledgers, refuse_known_elsewhere
 from penstock.loading.claim.decide import refuse_changed, refuse_joint
 from penstock.loading.context import LoadTools
-from penstock.loading.imports.instance import await_answer, begin_asking, class_of, find_near_windows
-from penstock.loading.imports.route import import_sessions
+from penstock.loading.files.streams import SourceReader
+from penstock.loading.imports.route import (
+    await_answer,
+    begin_asking,
+    class_of,
+    find_near_windows,
+    import_sessions,
+    plan_route,
+)
 from penstock.loading.indexes.plan import plan_indexes
+from penstock.loading.plan.dialects import naming_strays
 from penstock.loading.plan.freeze import choose_freeze, send_whole_tables
 from penstock.loading.plan.gather import Inputs, collect_objects, gather_inputs
 from penstock.loading.plan.notices import server_notices
 from penstock.loading.plan.order import TargetOrder, choose_batch, choose_sessions, order_targets, stage_together
 from penstock.loading.plan.remedies import with_command
-from penstock.loading.plan.strays import naming_strays
 from penstock.loading.plan.target import plan_target
 from penstock.loading.send.formats import choose_formats
 from penstock.loading.types.notations import sample_notices, unread_notices
-from penstock.loading.values.plan import LoadPlan, RowFacts, SessionPlan, total_size
+from penstock.loading.values.plan import LoadPlan, RowFacts, SessionPlan, TargetPlan, total_size
 from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.core.values.job import LoadJob
-    from penstock.core.values.notice import WarningCode
-    from penstock.ledger.lookup import Ledgers
-    from penstock.loading.files.streams import SourceReader
-    from penstock.loading.values.plan import TargetPlan
     from penstock.rds.describe import BriefQuestion
     from penstock.rds.values import RdsDescription
 
@@ -83,12 +85,8 @@ def plan_load(job: LoadJob, tools: PlanTools) -> LoadPlan:
         described = await_answer(question, on_notice=tools.on_notice)
         sessions = _choose_sessions(order, inputs, described, notices)
         route = CLIENT_ROUTE
-        if job.rules.via != "client":
-            from penstock.loading.imports.choose import plan_route  # noqa: PLC0415 (for who imports from S3)
-
-            route = plan_route(
-                order.targets, job.rules, connection, tools.sources, described=described, sessions=sessions.initial
-            )
+        if job.rules.via == "server":
+            route = plan_route(order.targets, job.rules, connection, described=described)
     refuse_joint(order, job.rules, route)
     if route.is_import:
         sessions = import_sessions(order.targets, sessions)
@@ -187,7 +185,7 @@ def _begin_asking(inputs: Inputs, connection: Connection, tools: PlanTools) -> B
     is_large = size_bytes is None or size_bytes >= tools.tuning.least_asking_bytes
     return begin_asking(
         connection.info.host,
-        is_worth=inputs.job.rules.via != "client" or (is_large and not inputs.server.is_local),
+        is_worth=inputs.job.rules.via == "server" or (is_large and not inputs.server.is_local),
         patience_s=tools.aws_timeout_s,
     )
 

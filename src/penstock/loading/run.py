@@ -30,7 +30,7 @@ from penstock.loading.land.context import LandingContext
 from penstock.loading.read.format_check import FormatCheck
 from penstock.loading.read.objects import describe_unreadable, refuse_emptying, refuse_partial
 from penstock.loading.read.value_check import ValueCheck
-from penstock.loading.sending import Sending
+from penstock.loading.send.session import Sending
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad, Step, When
 from penstock.loading.tally import Tally

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from penstock.core.host.machine import cpu_count
 from penstock.core.units import count_nouns
@@ -19,11 +18,9 @@ from penstock.core.values.accounts import (
     UnreadableObject,
     add_seconds,
 )
+from penstock.ledger.values import FinishedLoad
+from penstock.loading.attempt import LoadAttempt
 from penstock.loading.values.outcome import LoadOutcome, StatementOutcome
-
-if TYPE_CHECKING:
-    from penstock.ledger.values import FinishedLoad
-    from penstock.loading.attempt import LoadAttempt
 
 
 class Tally:

@@ -8,19 +8,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.host.process import holding_interrupts
 from penstock.core.values.accounts import LoadCounts
+from penstock.core.values.job import Housekeeping
+from penstock.core.values.server import ServerFacts
+from penstock.loading.values.outcome import LoadOutcome
+from penstock.loading.values.plan import LoadPlan
 from penstock.watch.kept import recordings_folder
 from penstock.watch.watching import SHORTEST_S, SamplerThread, open_sampler_at
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import ConnectionFactory
-    from penstock.core.values.job import Housekeeping
-    from penstock.core.values.server import ServerFacts
     from penstock.diagnose.examination import Examination
-    from penstock.loading.values.outcome import LoadOutcome
-    from penstock.loading.values.plan import LoadPlan
     from penstock.watch.sampler import Sampler
     from penstock.watch.values import RecordingHeader, Sample
 

@@ -112,7 +112,7 @@ class Tools:
 
     def doctor(self, table: str | None = None) -> dict[str, object]:
         """Show what the server is, what the role may do, and whether a load into a table could begin."""
-        from penstock.preflight.command.doctor import as_object
+        from penstock.preflight.command import as_object
 
         return as_object(self._examine(table, None, {}))
 
@@ -132,7 +132,7 @@ class Tools:
         """
         from penstock.core.aws.credentials import AwsCredentials
         from penstock.loading.files.streams import SourceReader
-        from penstock.preflight.command.doctor import as_object
+        from penstock.preflight.command import as_object
 
         chosen: dict[str, Any] = {"create": create, "mode": mode, "types": types} | ({"key": key} if key else {})
         known = option_fields(DialectOptions)
@@ -158,7 +158,7 @@ class Tools:
     def rejects(self, load_id: str = "latest") -> dict[str, object]:
         """Show why records of a load were rejected, by cause, with the first record of each."""
         from penstock.api.functions import rejects
-        from penstock.loading.command.records import cause_object
+        from penstock.loading.command.rejects import cause_object
 
         return {"causes": [cause_object(each) for each in rejects(load_id, **self._options)]}
 

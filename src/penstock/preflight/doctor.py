@@ -19,8 +19,7 @@ from penstock.changes.tables.definition import PublicationRow
 from penstock.changes.tables.look import describe_change, group_attached, read_missing, refuse_missing
 from penstock.changes.values import Change
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, find_table
-from penstock.core.catalogue.facts import ask_server_facts
+from penstock.core.catalogue.catalog import ask_server_facts, check_loadable, find_foreign_partitions, find_table
 from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE, with_lock_retries
 from penstock.core.catalogue.settings import recognise_flavour, recognise_managers
 from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -53,19 +52,19 @@ from penstock.core.values.inspection import (
     TableInspection,
     Tablespace,
 )
+from penstock.core.values.job import Request
 from penstock.core.values.server import LedgerRights, PoolerFacts, ServerFacts, Unread
 from penstock.core.values.source import S3Bucket
 from penstock.core.values.table import TableName
 from penstock.core.words import hide_secrets
 from penstock.ledger.lookup import look_for_ledgers, refuse_known_elsewhere
-from penstock.ledger.schema import look_for_ledger
-from penstock.ledger.upgrade import foresee_upgrade
+from penstock.ledger.schema import foresee_upgrade, look_for_ledger
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.loader import Loader
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import DiskSpace
 from penstock.loading.steps.columns import SpaceCheck
-from penstock.loading.values.plan import ForeseenLoad
+from penstock.loading.values.plan import ForeseenLoad, LoadPlan
 from penstock.preflight.findings import (
     judge,
     judge_disks,
@@ -82,8 +81,6 @@ from penstock.watch.risks import RiskMeter
 from penstock.watch.values import Progress, Sample
 
 if TYPE_CHECKING:
-    from penstock.core.values.job import Request
-    from penstock.loading.values.plan import LoadPlan
     from penstock.rds.values import RdsDescription
 
 # The queries of doctor. Each has the type of its rows, and a name for the facts that it reads, which error messages

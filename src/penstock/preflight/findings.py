@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from penstock.core.catalogue.catalog import DiskForecast
 from penstock.core.checks import (
     MORE_CONNECTIONS,
     check_ledger_creation,
@@ -19,16 +20,15 @@ from penstock.core.checks import (
 from penstock.core.units import GIB, MIB, count_nouns, format_bytes, format_count, format_duration
 from penstock.core.values.diagnosis import Diagnosis, Severity, note, ok, refusal, refusal_of, warning
 from penstock.core.values.names import init_command, quote_name, quote_text
+from penstock.core.values.source import S3Bucket
 from penstock.loading.plan.space import DiskSpace, describe_disk, describe_shortage
+from penstock.loading.values.plan import LoadPlan
 from penstock.rds.findings import compose_growth, larger_size
 from penstock.rds.values import RdsDescription, Storage, describe_near
 from penstock.watch.risks import find_full_disk, stops_soon
 
 if TYPE_CHECKING:
-    from penstock.core.catalogue.catalog import DiskForecast
     from penstock.core.values.inspection import Encryption, Inspection, StandbyRow, TableInspection
-    from penstock.core.values.source import S3Bucket
-    from penstock.loading.values.plan import LoadPlan
 
 # A standby is reported as far behind if it lacks more WAL than this, or if its delay is longer than the second value.
 _LAG_BYTES = GIB

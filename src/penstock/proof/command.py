@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, tables, takes
+from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, takes
 from penstock.cli.output import PROBLEMS, Messages, to_fields, write_result
 from penstock.core.errors import TargetError, UsageError
 from penstock.core.values.names import parse_table_name
@@ -34,7 +34,6 @@ Into = Annotated[
         metavar="TABLE",
         show_default=False,
         help="Verify all loads together that have filled this table, in place of one load.",
-        autocompletion=tables,
     ),
 ]
 

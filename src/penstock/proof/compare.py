@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, LiteralString
+from typing import LiteralString
 
 import psycopg
 from psycopg import sql
 
 from penstock.core.catalogue.staging import OBJECT_COLUMN, POSITION_COLUMNS, make_landing_table
+from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import TargetError
 from penstock.core.slotted import slotted
@@ -27,6 +28,7 @@ from penstock.core.sql import fetch_one, fetch_rows, list_identifiers, table_ide
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
 from penstock.ledger.rejects import Reason, Reject
+from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import CopyFailed, CopySession
 from penstock.loading.land.locate import find_records
 from penstock.loading.land.merge import find_parts
@@ -38,16 +40,11 @@ from penstock.loading.read.objects import open_blocks
 from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Piece, origin_of
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import total_size
 from penstock.proof.decide import group_by_columns, has_crossing, has_only_keys
 from penstock.proof.later import UPDATED_COLUMN, LaterLoads, hash_of
 from penstock.proof.values import VerifiedTable, differs
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.loading.context import LoadTools
-    from penstock.loading.values.block import Block
-    from penstock.loading.values.work import PlannedObject
 
 # How much text one COPY command and its transaction carry, so that their round trips do not count.
 _SENT_BYTES = 4 * 1024 * 1024

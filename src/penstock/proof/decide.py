@@ -11,18 +11,18 @@ from penstock.core.checks import check_standby
 from penstock.core.errors import TargetError
 from penstock.core.units import count_nouns, format_count
 from penstock.core.values.diagnosis import refuse
+from penstock.core.values.job import LoadJob, TargetJob
 from penstock.core.values.names import quote_name
 from penstock.core.values.notice import Notice
+from penstock.core.values.server import ServerFacts
+from penstock.core.values.source import SourceObject
+from penstock.ledger.values import ObjectRecord
 from penstock.loading.files.listing import ctime_ns, is_remote, lasting_version, recorded_name
-from penstock.loading.values.work import PlannedObject, all_objects
+from penstock.loading.values.objects import PlannedObject, all_objects
+from penstock.loading.values.plan import LoadPlan, TargetPlan
 from penstock.proof.values import differs
 
 if TYPE_CHECKING:
-    from penstock.core.values.job import LoadJob, TargetJob
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.source import SourceObject
-    from penstock.ledger.values import ObjectRecord
-    from penstock.loading.values.plan import LoadPlan, TargetPlan
     from penstock.proof.values import TypeWithoutBinary, VerifiedTable
 
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, LiteralString, Self
 
 from psycopg import sql
 
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.core.values.table import TableName
+from penstock.ledger.values import ObjectRecord
 from penstock.loading.land.merge_key import Key, same_key, same_lack
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.ledger.values import ObjectRecord
 
 # The column of sent records that says whether a later load has updated their row.
 UPDATED_COLUMN = "penstock_updated"

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
-from penstock.core.catalogue.catalog import find_table
-from penstock.core.catalogue.facts import read_facts
+from penstock.core.catalogue.catalog import find_table, read_facts
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError
 from penstock.core.sql import fetch_rows
 from penstock.core.units import count_nouns
+from penstock.core.values.notice import Notice
+from penstock.core.values.table import TableName
 from penstock.ledger.schema import has_ledger
+from penstock.loading.values.outcome import LoadProgress
 from penstock.proof.compare import rows_of, seeing_all_rows
 from penstock.proof.decide import count_expected, refuse_hidden
 from penstock.proof.later import LaterLoads
 from penstock.proof.values import FillingLoad, TableOutcome, VerifiedTable, VerifyOutcome, differs
 from penstock.proof.verify import verify_before
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.core.values.notice import Notice
-    from penstock.core.values.table import TableName
-    from penstock.loading.values.outcome import LoadProgress
 
 
 def verify_table(

@@ -14,22 +14,26 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import sql
 
 from penstock.core.aws.credentials import AwsCredentials
-from penstock.core.catalogue.facts import read_facts
+from penstock.core.catalogue.catalog import read_facts
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import DataError, SourceError, TargetError, UsageError
 from penstock.core.recorded import to_json
 from penstock.core.sql import fetch_one, fetch_rows
+from penstock.core.values.job import LoadJob
 from penstock.core.values.notice import Notice
+from penstock.core.values.source import SourceObject
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.listing import list_objects, no_such_load
-from penstock.ledger.rejects import RejectStore
+from penstock.ledger.rejects import RejectingLoad, RejectStore
 from penstock.ledger.rights import read_rights
 from penstock.ledger.schema import has_ledger
+from penstock.ledger.values import ObjectRecord
 from penstock.loading.claim.facts import is_unchanged
 from penstock.loading.context import LoadTools
 from penstock.loading.files.listing import is_remote, lasting_name, local_path, recorded_name
@@ -37,6 +41,9 @@ from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import FORMATS, format_of
 from penstock.loading.plan.identity import describe_changes, describe_meaning, job_from_json
 from penstock.loading.plan_load import PlanTools, read_again
+from penstock.loading.values.objects import PlannedObject
+from penstock.loading.values.outcome import LoadProgress
+from penstock.loading.values.plan import LoadPlan
 from penstock.proof.compare import TableComparison, rows_of, seeing_all_rows
 from penstock.proof.decide import (
     check_objects,
@@ -59,16 +66,6 @@ from penstock.proof.decide import (
 )
 from penstock.proof.later import LaterLoads
 from penstock.proof.values import TypeWithoutBinary, VerifiedTable, VerifyOutcome
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.core.values.job import LoadJob
-    from penstock.core.values.source import SourceObject
-    from penstock.ledger.rejects import RejectingLoad
-    from penstock.ledger.values import ObjectRecord
-    from penstock.loading.values.outcome import LoadProgress
-    from penstock.loading.values.plan import LoadPlan
-    from penstock.loading.values.work import PlannedObject
 
 
 def verify_load(

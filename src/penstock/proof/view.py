@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.core.units import count_nouns, format_bytes, format_count
+from penstock.core.values.notice import Notice
 
 if TYPE_CHECKING:
-    from penstock.core.values.notice import Notice
     from penstock.proof.values import TableOutcome, VerifiedTable, VerifyOutcome
 
 

@@ -98,6 +98,15 @@ def show(
         ),
     ] = None,
     to: To = None,
+    security_group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--security-group",
+            metavar="ID",
+            help="A security group of this host, for rules that name groups. May be given several times (default: "
+            "those of EC2's instance metadata).",
+        ),
+    ] = None,
     region: Region = None,
     profile: Profile = None,
     as_json: Json = False,
@@ -114,7 +123,14 @@ def show(
     from penstock.rds.describe import describe_rds
 
     warn_of_secrets(to)
-    found = describe_rds(wanted, now=datetime.now(UTC), to=to, region=region, profile=profile)
+    found = describe_rds(
+        wanted,
+        now=datetime.now(UTC),
+        to=to,
+        region=region,
+        profile=profile,
+        security_groups=tuple(security_group or ()),
+    )
     write_result(description_object(found) if as_json else describe_lines(found))
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import re
+import shlex
 import socket
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime
 from http.client import HTTPException
 from typing import TYPE_CHECKING
@@ -23,6 +26,7 @@ from penstock.core.aws.calls import Calls, Raw
 from penstock.core.connect.conninfo import given_settings, parse_conninfo
 from penstock.core.connect.endpoints import RdsEndpoint, parse_endpoint
 from penstock.core.errors import AwsError, UsageError
+from penstock.core.slotted import slotted
 from penstock.core.units import format_duration
 from penstock.rds.clients import AwsClients, find_endpoint, locate_endpoint, locate_identifier, resolve_names
 from penstock.rds.metrics import ask_local_storage, ask_recent, newest
@@ -36,25 +40,39 @@ if TYPE_CHECKING:
 # address are dropped, so the wait is short.
 _METADATA_URL = "http://169.254.169.254"
 _METADATA_TIMEOUT_S = 1.0
+_METADATA_LINE = re.compile(r"[A-Za-z0-9:-]+")
 
 
-def read_host_zone() -> str | None:
-    """Return this host's availability zone from EC2's instance metadata (version 2), or None outside EC2.
+@slotted
+class HostPlace:
+    """What EC2's instance metadata has of this host: its availability zone, and its security groups' ids."""
 
-    Waits at most two seconds.
+    # None outside EC2.
+    zone: str | None = None
+    security_groups: tuple[str, ...] = ()
+
+
+def read_host_place() -> HostPlace:
+    """Return what EC2's instance metadata (version 2) has of this host.
+
+    Waits at most two seconds for the first answer.
     Source: EC2 User Guide, "Access instance metadata for an EC2 instance".
     """
     if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
-        return None
+        return HostPlace()
     base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", _METADATA_URL).rstrip("/")
     try:
         token = _request("PUT", f"{base}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
-        zone = _request(
-            "GET", f"{base}/latest/meta-data/placement/availability-zone", {"X-aws-ec2-metadata-token": token}
-        )
+
+        def get(path: str) -> list[str]:
+            text = _request("GET", f"{base}/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": token})
+            return [line for line in text.splitlines() if _METADATA_LINE.fullmatch(line)]
+
+        (zone,), (mac,) = get("placement/availability-zone"), get("mac")
+        groups = get(f"network/interfaces/macs/{mac}/security-group-ids")
     except (HTTPException, OSError, ValueError):
-        return None
-    return zone if zone.isascii() and zone.replace("-", "").isalnum() else None
+        return HostPlace()
+    return HostPlace(zone=zone, security_groups=tuple(groups))
 
 
 def _request(method: str, url: str, headers: dict[str, str]) -> str:
@@ -62,7 +80,7 @@ def _request(method: str, url: str, headers: dict[str, str]) -> str:
     # Do not use the proxies of the environment, because they cannot reach this host's own metadata.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=_METADATA_TIMEOUT_S) as answer:
-        text: str = answer.read(256).decode("ascii")
+        text: str = answer.read(1024).decode("ascii")
     return text
 
 
@@ -85,35 +103,65 @@ def find_host_address(endpoint: str | None, port: int | None) -> str | None:
     return None if is_translated else address
 
 
-def judge_nearness(raw: Raw, groups: list[Raw] | None, *, host_zone: str | None, host_address: str | None) -> Nearness:
+def judge_nearness(raw: Raw, groups: list[Raw] | None, *, host: HostPlace, host_address: str | None) -> Nearness:
     """Return the availability zones of this host and of an instance, and whether its security groups admit this host.
 
     `raw` is the instance, and `groups` are its security groups, as AWS's API describes them; `groups` is None if AWS
     did not return them. Pure.
     """
     ids = tuple(group["VpcSecurityGroupId"] for group in raw.get("VpcSecurityGroups", ()))
-    is_admitted, reason = _judge_admission(groups, host_address, raw.get("Endpoint", {}).get("Port"))
+    port = raw.get("Endpoint", {}).get("Port")
+    is_admitted, reason = _judge_admission(groups, host, host_address, port)
     return Nearness(
         zone=raw.get("AvailabilityZone"),
-        host_zone=host_zone,
+        host_zone=host.zone,
         security_groups=ids,
         is_host_admitted=is_admitted,
         reason=reason,
+        command=_compose_rule(ids[0], host, str(host_address), port) if is_admitted is False else None,
     )
 
 
-def _judge_admission(groups: list[Raw] | None, address: str | None, port: int | None) -> tuple[bool | None, str]:
+def _judge_admission(
+    groups: list[Raw] | None, host: HostPlace, address: str | None, port: int | None
+) -> tuple[bool | None, str]:
     if groups is None:
         return None, "the groups could not be read"
     if address is None or port is None:
         return None, "the address from which this host connects is not known"
-    rules = [rule for group in groups for rule in group.get("IpPermissions", ()) if _covers(rule, port)]
-    for network in _networks(rules):
-        if ipaddress.ip_address(address) in ipaddress.ip_network(network, strict=False):
-            return True, f"{network} contains {address}"
-    if any(rule.get("UserIdGroupPairs") or rule.get("PrefixListIds") for rule in rules):
-        return None, f"rules name other groups or prefix lists, which may contain {address}"
-    return False, f"no rule for port {port} contains {address}"
+    rules = [(group["GroupId"], rule) for group in groups for rule in group.get("IpPermissions", ())]
+    rules = [(group, rule) for group, rule in rules if _covers(rule, port)]
+    if (found := _find_rule(rules, host, address)) is not None:
+        return True, found
+    if any(rule.get("PrefixListIds") for _, rule in rules):
+        return None, f"rules name prefix lists, which may contain {address}"
+    named = dict.fromkeys(pair["GroupId"] for _, rule in rules for pair in rule.get("UserIdGroupPairs", ()))
+    if named and not host.security_groups:
+        return None, f"rules name {', '.join(named)}; name this host's groups with --security-group"
+    return False, f"no rule for port {port} contains {address}" + (" or names its groups" if named else "")
+
+
+def _find_rule(rules: Sequence[tuple[str, Raw]], host: HostPlace, address: str) -> str | None:
+    """Return which rule admits a host, None if no rule does. Each rule has the id of the group that has it."""
+    own = ipaddress.ip_address(address)
+    for group, rule in rules:
+        for network in _networks(rule):
+            if own in ipaddress.ip_network(network, strict=False):
+                return f"a rule of {group} for {network} contains {address}"
+        for pair in rule.get("UserIdGroupPairs", ()):
+            # A rule that names a group is for the private addresses of the hosts in the group.
+            if own.is_private and pair["GroupId"] in host.security_groups:
+                return f"a rule of {group} names {pair['GroupId']}, which this host is in"
+    return None
+
+
+def _compose_rule(group: str, host: HostPlace, address: str, port: int) -> str | None:
+    """Return the `aws` command that adds a rule for this host to a security group, None for an IPv6 address."""
+    words = ["aws", "ec2", "authorize-security-group-ingress", "--group-id", group, "--protocol", "tcp"]
+    words += ["--port", str(port)]
+    if host.security_groups and ipaddress.ip_address(address).is_private:
+        return shlex.join([*words, "--source-group", host.security_groups[0]])
+    return None if ":" in address else shlex.join([*words, "--cidr", f"{address}/32"])
 
 
 def _covers(rule: Raw, port: int) -> bool:
@@ -122,10 +170,9 @@ def _covers(rule: Raw, port: int) -> bool:
     return protocol == "-1" or (protocol == "tcp" and rule.get("FromPort", 0) <= port <= rule.get("ToPort", 65535))
 
 
-def _networks(rules: Sequence[Raw]) -> Iterator[str]:
-    for rule in rules:
-        yield from (each["CidrIp"] for each in rule.get("IpRanges", ()))
-        yield from (each["CidrIpv6"] for each in rule.get("Ipv6Ranges", ()))
+def _networks(rule: Raw) -> Iterator[str]:
+    yield from (each["CidrIp"] for each in rule.get("IpRanges", ()))
+    yield from (each["CidrIpv6"] for each in rule.get("Ipv6Ranges", ()))
 
 
 _ENGINES = ("postgres", "aurora-postgresql", "custom-postgres")
@@ -138,6 +185,7 @@ def describe_instance(
     region: str | None = None,
     profile: str | None = None,
     is_brief: bool = False,
+    security_groups: Sequence[str] = (),
     resolve: Resolve = resolve_names,
     make_clients: Callable[..., AwsClients] = AwsClients,
 ) -> RdsDescription:
@@ -146,7 +194,8 @@ def describe_instance(
     `wanted` is a host name (RDS's own, or one that DNS resolves to it), an identifier, or a resource id (db-ABC...).
     RDS's host names contain the region. For other names the region is `region` or the configured one. `now` is the time
     up to which metrics are read. With `is_brief`, only the calls that find the server are made. The description then
-    has what these calls return, such as windows, and all else is None.
+    has what these calls return, such as windows, and all else is None. `security_groups` are those of this host, by
+    default those of EC2's instance metadata.
 
     Raises AwsError if the server cannot be found or is not PostgreSQL. docs/rds.md lists the permissions. Only those of
     the first call, which finds the server, are required.
@@ -158,11 +207,17 @@ def describe_instance(
             hint="Name the instance or the cluster by its identifier, and the region with --region.",
         )
     with closing(make_clients(region=_choose_region(endpoint, region), profile=profile)) as clients:
-        return describe_by(clients, wanted, endpoint, now=now, is_brief=is_brief)
+        return describe_by(clients, wanted, endpoint, now=now, is_brief=is_brief, security_groups=security_groups)
 
 
 def describe_by(
-    clients: AwsClients, wanted: str, endpoint: RdsEndpoint | None, *, now: datetime, is_brief: bool = False
+    clients: AwsClients,
+    wanted: str,
+    endpoint: RdsEndpoint | None,
+    *,
+    now: datetime,
+    is_brief: bool = False,
+    security_groups: Sequence[str] = (),
 ) -> RdsDescription:
     """Return what `describe_instance` returns, by the given clients, which the caller closes.
 
@@ -171,7 +226,7 @@ def describe_by(
     calls = Calls(clients)
     located = locate_identifier(calls, wanted) if endpoint is None else locate_endpoint(calls, endpoint)
     _check_engine(located, wanted)
-    answers = Answers() if is_brief else _ask_more(calls, located, now=now)
+    answers = Answers() if is_brief else _ask_more(calls, located, now=now, security_groups=security_groups)
     instance, cluster = located.instance, located.cluster
     return RdsDescription(
         region=clients.region,
@@ -198,7 +253,7 @@ def _check_engine(located: Located, wanted: str) -> None:
         raise AwsError(f"{wanted} is not PostgreSQL", detail=f"Its engine is {engine}.")
 
 
-def _ask_more(calls: Calls, located: Located, *, now: datetime) -> Answers:
+def _ask_more(calls: Calls, located: Located, *, now: datetime, security_groups: Sequence[str]) -> Answers:
     """Make all calls that are needed after the server was found, at the same time."""
     instance, cluster = located.instance, located.cluster
     return Answers(
@@ -211,7 +266,7 @@ def _ask_more(calls: Calls, located: Located, *, now: datetime) -> Answers:
             lambda: _ask_free_bytes(calls, instance, now=now),
             lambda: None if instance is None else ask_local_storage(calls, instance, now=now),
             lambda: _ask_sibling(calls, instance),
-            lambda: _ask_nearness(calls, instance),
+            lambda: _ask_nearness(calls, instance, security_groups),
         )
     )
 
@@ -247,17 +302,18 @@ def _ask_sibling(calls: Calls, instance: Raw | None) -> InstanceClass | None:
     return read_class(name, found[0] if found else None)
 
 
-def _ask_nearness(calls: Calls, instance: Raw | None) -> Nearness | None:
+def _ask_nearness(calls: Calls, instance: Raw | None, security_groups: Sequence[str]) -> Nearness | None:
     if instance is None:
         return None
     ids = [group["VpcSecurityGroupId"] for group in instance.get("VpcSecurityGroups", ())]
     # Without ids, EC2 would list the groups of the whole region.
     groups = calls.ask("ec2", "describe_security_groups", "SecurityGroups", GroupIds=ids) if ids else None
     endpoint = instance.get("Endpoint", {})
+    host = read_host_place() if "AvailabilityZone" in instance else HostPlace()
     return judge_nearness(
         instance,
         groups,
-        host_zone=read_host_zone() if "AvailabilityZone" in instance else None,
+        host=replace(host, security_groups=tuple(security_groups)) if security_groups else host,
         host_address=find_host_address(endpoint.get("Address"), endpoint.get("Port")) if groups else None,
     )
 
@@ -290,17 +346,19 @@ def describe_rds(
     to: str | None = None,
     region: str | None = None,
     profile: str | None = None,
+    security_groups: Sequence[str] = (),
 ) -> RdsDescription:
     """Return AWS's description of `wanted`, or of the server that `to` or the PG* variables name.
 
     `wanted` is an endpoint, an identifier or a resource id. `region` and `profile` are AWS's; by default the configured
-    ones are used. docs/rds.md lists the AWS permissions. Raises UsageError, AwsError.
+    ones are used. `security_groups` are those of this host, by default those of EC2's instance metadata. docs/rds.md
+    lists the AWS permissions. Raises UsageError, AwsError.
     """
     if wanted is not None and to is not None:
         raise UsageError("an endpoint or identifier cannot be used with --to", hint="Use one of them.")
     if wanted is None:
         wanted = read_full_host(to)
-    return describe_instance(wanted, now=now, region=region, profile=profile)
+    return describe_instance(wanted, now=now, region=region, profile=profile, security_groups=security_groups)
 
 
 def read_full_host(to: str | None = None) -> str:

@@ -85,6 +85,25 @@ def read_instance_metrics(
     return rows
 
 
+def read_extremes(
+    host: str, *, since: datetime, until: datetime, make_clients: Callable[..., AwsClients] = AwsClients
+) -> tuple[list[CounterRow], list[CounterRow]]:
+    """Return CloudWatch's metrics of an endpoint's instance: the means of each minute, and its highest values.
+
+    Rows are as `read_instance_metrics` returns them; there are none if `host` is no endpoint. Needs
+    rds:DescribeDBInstances and cloudwatch:GetMetricStatistics. Raises AwsError if the instance cannot be found.
+    """
+    with _finding_instance(host, make_clients) as found:
+        if found is None:
+            return [], []
+        calls, name = found[0], found[1]["DBInstanceIdentifier"]
+        rows = [
+            _ask_metrics(calls, name, since=since, until=until, statistic=statistic)
+            for statistic in ("Average", "Maximum")
+        ]
+    return rows[0] or [], rows[1] or []
+
+
 def read_late_points(
     host: str, *, since: datetime, now: datetime, make_clients: Callable[..., AwsClients] = AwsClients
 ) -> dict[str, list[CounterRow]]:
@@ -106,12 +125,14 @@ def read_late_points(
     return {RDS_METRICS: metrics or [], RDS_LOAD: load}
 
 
-def _ask_metrics(calls: Calls, identifier: str, *, since: datetime, until: datetime) -> list[CounterRow] | None:
+def _ask_metrics(
+    calls: Calls, identifier: str, *, since: datetime, until: datetime, statistic: str = "Average"
+) -> list[CounterRow] | None:
     """Return a row for each period that CloudWatch has, oldest first; None if every metric is refused."""
     period_s = _PERIOD_S * max(1, math.ceil((until - since).total_seconds() / _PERIOD_S / _MOST_POINTS))
 
     def ask(name: str) -> list[Raw] | None:
-        return ask_metric(calls, identifier, name, since=since, until=until, period_s=period_s)
+        return ask_metric(calls, identifier, name, since=since, until=until, period_s=period_s, statistic=statistic)
 
     answers = calls.together(*(partial(ask, name) for name in METRIC_NAMES))
     if all(points is None for points in answers):
@@ -121,7 +142,7 @@ def _ask_metrics(calls: Calls, identifier: str, *, since: datetime, until: datet
         for point in points or ():
             at = point["Timestamp"].isoformat()
             known = {"instance": identifier, "measured_at": at, "period_s": period_s}
-            rows.setdefault(at, known)[name] = float(point["Average"])
+            rows.setdefault(at, known)[name] = float(point[statistic])
     return [rows[at] for at in sorted(rows)]
 
 
@@ -157,11 +178,18 @@ def ask_recent(calls: Calls, instance: Raw, name: str, *, now: datetime) -> list
 
 
 def ask_metric(
-    calls: Calls, identifier: str, name: str, *, since: datetime, until: datetime, period_s: int = _PERIOD_S
+    calls: Calls,
+    identifier: str,
+    name: str,
+    *,
+    since: datetime,
+    until: datetime,
+    period_s: int = _PERIOD_S,
+    statistic: str = "Average",
 ) -> list[Raw] | None:
     """Return CloudWatch's data points of a metric of an instance, None if AWS does not give them.
 
-    Each has the "Average" of `period_s` seconds, and their "Timestamp".
+    Each has the statistic of `period_s` seconds under its name, and their "Timestamp".
     """
     return calls.ask(
         "cloudwatch",
@@ -173,7 +201,7 @@ def ask_metric(
         StartTime=since,
         EndTime=until,
         Period=period_s,
-        Statistics=["Average"],
+        Statistics=[statistic],
     )
 
 

@@ -103,7 +103,15 @@ def read_class(class_name: str, raw: Raw | None) -> InstanceClass:
         memory_mib=raw.get("MemoryInfo", {}).get("SizeInMiB"),
         local_storage_gb=raw.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
         ebs=_read_ebs(raw.get("EbsInfo", {}).get("EbsOptimizedInfo")),
+        network_gbit_per_s=_read_network(raw.get("NetworkInfo", {}).get("NetworkCards", ())),
     )
+
+
+def _read_network(cards: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Return the sustained and the highest bandwidth of all network cards, None if EC2 does not have them."""
+    if not cards or not all("BaselineBandwidthInGbps" in card and "PeakBandwidthInGbps" in card for card in cards):
+        return None
+    return sum(card["BaselineBandwidthInGbps"] for card in cards), sum(card["PeakBandwidthInGbps"] for card in cards)
 
 
 def _read_ebs(raw: Mapping[str, Any] | None) -> EbsLimits | None:
@@ -214,6 +222,8 @@ def read_instance(raw: Raw, answers: Answers, *, cluster: Raw | None, on_gap: On
         ),
         insights_mode=raw.get("DatabaseInsightsMode"),
         nearness=answers.nearness,
+        is_publicly_accessible=raw.get("PubliclyAccessible"),
+        subnet_group=raw.get("DBSubnetGroup", {}).get("DBSubnetGroupName"),
     )
 
 

@@ -151,6 +151,8 @@ class InstanceClass:
     # The class's NVMe storage in 10^9 bytes, 0 if it has none.
     local_storage_gb: int | None
     ebs: EbsLimits | None
+    # The network's bandwidth in 10^9 bits a second: what can be sustained, and what is reached in bursts.
+    network_gbit_per_s: tuple[float, float] | None = None
 
 
 @slotted
@@ -272,10 +274,12 @@ class Nearness:
     # This host's availability zone, None if it is not known.
     host_zone: str | None
     security_groups: tuple[str, ...]
-    # Whether the instance's security groups admit this host's address, None if that is not known.
+    # Whether the instance's security groups admit this host, None if that is not known.
     is_host_admitted: bool | None
     # Why the host is admitted or not, or why that is not known.
     reason: str
+    # The `aws` command that adds a rule for this host, None if the host is admitted or that is not known.
+    command: str | None = None
 
 
 @slotted
@@ -350,6 +354,10 @@ class RdsInstance(_Described):
     insights_mode: str | None = None
     # How near this host is to the instance, None in a brief description.
     nearness: Nearness | None = None
+    # Whether the endpoint has a public address, None if AWS does not report it.
+    is_publicly_accessible: bool | None = None
+    # The DB subnet group, None if AWS does not report it.
+    subnet_group: str | None = None
 
 
 @slotted

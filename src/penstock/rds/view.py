@@ -115,7 +115,11 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
     yield "resource id", _known(instance.resource_id)
     if instance.nearness is not None:
         yield from _nearness_rows(instance.nearness)
+    if instance.is_publicly_accessible is not None:
+        yield "public access", "the endpoint has a public address" if instance.is_publicly_accessible else "none"
     yield "class", describe_class(instance.instance_class)
+    if instance.instance_class.network_gbit_per_s is not None:
+        yield "network", _describe_network(*instance.instance_class.network_gbit_per_s)
     if instance.instance_class.ebs is not None and instance.storage is not None:
         yield "EBS limits", describe_ebs(instance.instance_class.ebs)
     if instance.storage is not None:
@@ -161,6 +165,8 @@ def _nearness_rows(nearness: Nearness) -> Iterable[Row]:
         }
         state = f"{admitted[nearness.is_host_admitted]}: {nearness.reason}"
         yield "security groups", f"{', '.join(nearness.security_groups)}; {state}"
+    if nearness.command is not None:
+        yield "", nearness.command
 
 
 def _insights_rows(mode: str, instance: RdsInstance, cluster: RdsCluster | None) -> Iterable[Row]:
@@ -192,6 +198,9 @@ def _common_rows(owner: RdsInstance | RdsCluster, *, cluster: RdsCluster | None 
             "maintenance window",
             "not known" if owner.maintenance_window is None else f"{owner.maintenance_window} UTC",
         )
+        kind = "instance" if isinstance(owner, RdsInstance) else "cluster"
+        yield "", f"aws rds modify-db-{kind} --db-{kind}-identifier {owner.identifier} \\"
+        yield "", "  --preferred-maintenance-window DAY:HH:MM-DAY:HH:MM"
     if cluster is None:
         yield "backup window", _describe_backups(owner)
         yield "IAM authentication", "on" if owner.is_iam_auth_on else "off"
@@ -232,6 +241,10 @@ def describe_ebs(ebs: EbsLimits) -> str:
     baseline = f"{ebs.baseline_mb_per_s:.0f} MB/s, {format_count(ebs.baseline_iops)} IOPS"
     maximum = f"{ebs.maximum_mb_per_s:.0f} MB/s, {format_count(ebs.maximum_iops)} IOPS"
     return baseline if baseline == maximum else f"{baseline}; in bursts {maximum}"
+
+
+def _describe_network(baseline: float, peak: float) -> str:
+    return f"{baseline:g} Gbit/s" + (f"; in bursts {peak:g} Gbit/s" if peak > baseline else "")
 
 
 def describe_storage(storage: Storage) -> str:

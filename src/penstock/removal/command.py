@@ -14,7 +14,7 @@ from penstock.core.units import count_nouns
 from penstock.core.values.server import describe_server
 
 if TYPE_CHECKING:
-    from penstock.removal.values import UndoOutcome
+    from penstock.removal.decide import UndoOutcome
 
 Plan = Annotated[bool, typer.Option("--plan", help="Count the rows that would be removed, and do nothing else.")]
 Partial = Annotated[

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_facts
+from penstock.core.catalogue.catalog import read_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
@@ -17,8 +17,7 @@ from penstock.ledger.listing import hold_load, no_such_load, refuse_at_work, rem
 from penstock.ledger.locks import compose_query
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.rights import read_rights
-from penstock.removal.decide import find_difference, refuse_load, refuse_tables
-from penstock.removal.values import UndoneTable, UndoOutcome, UndoTable
+from penstock.removal.decide import UndoneTable, UndoOutcome, UndoTable, find_difference, refuse_load, refuse_tables
 
 _IS_OF_LOAD = sql.SQL("xmin = ANY (%s::pg_catalog.xid[])")
 

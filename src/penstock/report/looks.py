@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from penstock.core.slotted import slotted
 from penstock.core.units import GB, MB, format_count, format_duration
+from penstock.core.values.accounts import FileOutcome, LoadCounts, LoadDetails
 from penstock.diagnose.examination import Examination, Findings, keep_workload
 from penstock.diagnose.load import judge_recording
 from penstock.report.timeline import Timeline, mean
 from penstock.watch.waits import CPU
 
 if TYPE_CHECKING:
-    from penstock.core.values.accounts import FileOutcome, LoadCounts, LoadDetails
     from penstock.watch.values import Recording, RecordingHeader
 
 # The maximum numbers of rows in the tables of waits, statements and files.

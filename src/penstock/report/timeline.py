@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.core.slotted import slotted
 from penstock.core.units import MB
 from penstock.core.values.device import CounterRow, DeviceCounters, is_reset, rates
-from penstock.report.plot import STYLES
 from penstock.watch.devices import DATA, WAL, are_counters, read_device
 from penstock.watch.waits import find_moments, name_wait
 
@@ -225,8 +224,9 @@ def bin_pieces(pieces: Iterable[TimelinePiece], end_s: float, bins: int = BINS) 
     return [total / spent_s if spent_s else None for total, spent_s in zip(sums, seconds, strict=True)]
 
 
-# The colours of curves. The page's legends show the colours with the same dashes.
-COLORS = tuple(color for color, _ in STYLES)
+# The colours of curves: Okabe and Ito's without the pale ones, which colour-blind readers can distinguish. The page's
+# legends show the colours with the same dashes.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
 DASHES = ("none", "6 2", "2 2", "7 2 2 2", "1 3")
 REST_COLOR = "#999999"
 

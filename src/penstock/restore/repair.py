@@ -20,20 +20,20 @@ from penstock.changes.tables.look import copied_record, group_attached, read_fai
 from penstock.changes.tables.parts import check_foreign_key_record, is_foreign_key
 from penstock.changes.tables.rebuild import compose_rebuild, drop_records
 from penstock.changes.values import SERVER, Change, Hold, RepairAction, RepairStep
-from penstock.core.catalogue.facts import read_facts
+from penstock.core.catalogue.catalog import read_facts
 from penstock.core.closing import Closing, log_notice
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.slotted import slotted
+from penstock.core.values.accounts import StepProgress
+from penstock.core.values.server import ServerFacts
+from penstock.ledger.listing import drop_left_staging, find_left_staging
 from penstock.ledger.schema import find_named_ledger
-from penstock.ledger.upkeep import drop_left_staging, find_left_staging
+from penstock.ledger.values import LeftStaging
 from penstock.settings.backend import SettingsBackend, open_backend
 from penstock.temp.place.kind import TempPlace
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection, ConnectionFactory
-    from penstock.core.values.accounts import StepProgress
-    from penstock.core.values.server import ServerFacts
-    from penstock.ledger.values import LeftStaging
     from penstock.settings.lease import SettingsLeases
 
     _Decision = tuple[RepairAction, str]

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.changes.records import SERVER_DATABASE, TableStore
 from penstock.changes.store_tags import TagStore
-from penstock.core.catalogue.catalog import read_table_storage
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts, read_table_storage
 from penstock.core.catalogue.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision, read_facts
 from penstock.core.closing import Closing
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.errors import AwsError, ServerError, TargetError, UsageError
 from penstock.core.host.disks import measure_disk
@@ -25,9 +24,6 @@ from penstock.rds.findings import compose_command
 from penstock.settings.decide import has_parameter_group
 from penstock.settings.kinds import APPLY_LOOK_S, AlterSystem, ParameterGroups, Parameters
 from penstock.settings.lease import LeaseRequest, SettingsLeases, SettingsOverview
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection, ConnectionFactory
 
 _log = logging.getLogger(__name__)
 

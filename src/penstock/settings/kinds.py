@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from penstock.changes.context import Context, Kind, Restored
 from penstock.changes.values import Change, Hold, RepairAction, server_change
@@ -28,12 +28,10 @@ from penstock.core.catalogue.settings import (
     read_settings,
     reload,
 )
+from penstock.core.connect.connection import Connection
 from penstock.core.errors import ServerError, TargetError
 from penstock.core.values.server import ServerIdentity
 from penstock.settings.decide import LEASABLE, is_sound, missing_grants, parse_value, show, to_text, write_number
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

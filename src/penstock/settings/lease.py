@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from penstock.changes.context import Context, Store
 from penstock.changes.journal import record, restore
@@ -30,12 +29,10 @@ from penstock.core.connect.connection import is_usable
 from penstock.core.errors import TargetError
 from penstock.core.host.process import holding_interrupts
 from penstock.core.slotted import slotted
+from penstock.core.values.server import ServerIdentity
 from penstock.ledger.locks import find_lock_holder, try_lock
 from penstock.settings.decide import LEASABLE, decide, is_sound, parse_value, show
 from penstock.settings.kinds import SETTING, Applier, SettingsKind
-
-if TYPE_CHECKING:
-    from penstock.core.values.server import ServerIdentity
 
 
 @slotted

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock.changes.values import Hold
 from penstock.core.words import hang, line_up
 from penstock.settings.decide import show, show_text
 
 if TYPE_CHECKING:
-    from penstock.changes.values import Hold
     from penstock.core.catalogue.settings import LeaseReport, Profile, SettingResult
     from penstock.settings.lease import SettingsOverview
     from penstock.settings.refusals import Refusal

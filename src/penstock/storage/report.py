@@ -38,7 +38,8 @@ from penstock.rds.volumes import (
 from penstock.watch.kept import newest_recording, recordings_folder
 from penstock.watch.recordings import read_recording
 
-# Storage carries a workload if the workload takes at most this many times as long as on a volume without limits.
+# Storage carries a workload if the workload takes at most this many times as long as on a volume without limits. It is
+# worth a change if the workload takes this many times as long on the present storage.
 _CARRIES = 1.05
 
 # The kinds of storage to choose from. RDS has withdrawn magnetic storage.
@@ -84,7 +85,8 @@ def propose(
         unlimited = replace(limits, iops=2**40, bytes_per_s=None, burst_iops=None, burst_ios=None)
         best_s = simulate(uses, unlimited, 0.0)
         elapsed_s = simulate(uses, limits, demand.balance_share)
-        if elapsed_s <= _CARRIES * best_s and elapsed_s < max(demand.here_s, demand.elapsed_s):
+        is_worth = _CARRIES * elapsed_s <= max(demand.here_s, demand.elapsed_s)
+        if elapsed_s <= _CARRIES * best_s and is_worth:
             found[kind] = _describe(present, storage, limits, elapsed_s)
     return sorted(found.values(), key=lambda each: (each.copies, each.storage.size_gib or 0, each.price or 0.0))
 
@@ -132,12 +134,6 @@ def modify_command(identifier: str, region: str, present: Storage, storage: Stor
     if storage.throughput_mib_per_s is not None:
         words.append(f"--storage-throughput {storage.throughput_mib_per_s}")
     return " ".join([*words, "--apply-immediately"])
-
-
-def leave_magnetic_command(identifier: str, region: str, present: Storage) -> str:
-    """Return the `aws` command that changes an RDS instance from magnetic storage to gp3."""
-    least_gib, _, _ = find_sizes("gp3")
-    return modify_command(identifier, region, present, _storage("gp3", max(present.size_gib or 0, least_gib)))
 
 
 def stop_growth_command(identifier: str, region: str, storage: Storage) -> str:

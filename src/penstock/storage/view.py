@@ -7,19 +7,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.units import MB, format_count, format_duration
+from penstock.core.values.device import VolumeLimits
 from penstock.core.words import line_up
 from penstock.diagnose.uses import Demand, bucket_of
-from penstock.rds.volumes import find_envelope, find_sizes
 from penstock.storage.report import (
     Candidate,
     StorageReport,
-    leave_magnetic_command,
     modify_command,
     stop_growth_command,
 )
 
 if TYPE_CHECKING:
-    from penstock.core.values.device import VolumeLimits
     from penstock.rds.values import Storage
 
 _LIMITS = {
@@ -35,8 +33,6 @@ def describe_report(report: StorageReport) -> list[str]:
     title = f"{report.name}: {_name(report.storage)}{where}"
     rows = [*_limit_rows(report.limits), *([] if report.instance is None else [_growth_row(report.storage)])]
     rows += _option_rows(report)
-    if report.storage.type == "standard":
-        rows += _magnetic_rows(report)
     if report.demand is None:
         rows += [] if report.instance is None else [("used", "not known")]
     else:
@@ -110,14 +106,6 @@ def _limit_rows(limits: VolumeLimits) -> Iterator[tuple[str, str]]:
         yield "burst", f"{limits.burst_iops:,} IOPS for {lasts} with a full balance, which fills in {fills}"
     if limits.instance_iops is not None and limits.instance_bytes_per_s is not None:
         yield "instance", f"{limits.instance_iops:,} IOPS, {limits.instance_bytes_per_s / MB:,.0f} MB/s"
-
-
-def _magnetic_rows(report: StorageReport) -> Iterator[tuple[str, str]]:
-    _, _, most_gib = find_sizes("standard")
-    most_iops = find_envelope("standard", most_gib).most_iops
-    yield "magnetic", f"at most {format_count(most_iops)} IOPS and {format_count(most_gib)} GiB, without autoscaling"
-    yield "", "RDS has withdrawn it in April 2026 and moves it to gp3. That copies all data, so choose the time:"
-    yield "", leave_magnetic_command(report.name, report.region or "", report.storage)
 
 
 def _option_rows(report: StorageReport) -> Iterator[tuple[str, str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -189,30 +191,37 @@ Against = Annotated[
         help="Compare with this server instead, each with its own temp_tablespaces.",
     ),
 ]
+Setup = Annotated[
+    Path | None,
+    typer.Option("--setup", metavar="FILE", help="Run these statements first in each session, such as SET."),
+]
+Concurrency = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--concurrency", metavar="LIST", help="Numbers of sessions that run a statement at once (default: 1,2,4)."
+    ),
+]
+CopyPlan = Annotated[
+    bool,
+    typer.Option(
+        "--plan", help="Of an instance of RDS, print the commands that replay on a copy of it with local storage."
+    ),
+]
 
 
 @takes(SERVER)
 def replay(
     sql: SqlFile = None,
     top: Top = None,
-    setup: Annotated[
-        Path | None,
-        typer.Option("--setup", metavar="FILE", help="Run these statements first in each session, such as SET."),
-    ] = None,
-    concurrency: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--concurrency",
-            metavar="LIST",
-            help="Numbers of sessions that run a statement at once (default: 1,2,4).",
-        ),
-    ] = None,
+    setup: Setup = None,
+    concurrency: Concurrency = None,
     rounds: Annotated[int, typer.Option("--rounds", min=3, help="Runs at each place, after a warm-up run.")] = 5,
     timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Cancel a statement after this time.")] = (
         "10min"
     ),
     place: PlaceName = None,
     against: Against = None,
+    plan: CopyPlan = False,
     as_superuser: Annotated[
         bool, typer.Option("--as-superuser", help="Replay as a superuser, whose functions may do anything.")
     ] = False,
@@ -221,9 +230,10 @@ def replay(
 ) -> None:
     """Compare statements with their temporary files in two tablespaces. The first is pg_default.
 
-    Each statement (SELECT, VALUES, TABLE or WITH) runs under EXPLAIN (ANALYZE, BUFFERS) in a read-only transaction, in
-    as many sessions at once as --concurrency says; its rows are not sent, and nothing is restarted. A read-only
-    transaction does not prevent what functions do outside of the database: replay as a role that can do no harm.
+    Each statement (SELECT, VALUES, TABLE, WITH or EXECUTE) runs under EXPLAIN (ANALYZE, BUFFERS) in a read-only
+    transaction, in as many sessions at once as --concurrency says; its rows are not sent, and nothing is restarted. A
+    read-only transaction does not prevent what functions do outside of the database: replay as a role that can do no
+    harm.
 
     Exit codes: 0 compared, 2 both places are the same, or a statement does more than read, 6 a superuser, or a
     tablespace that the role may not use, 7 every statement failed.
@@ -234,6 +244,12 @@ def replay(
         raise UsageError("either --sql FILE or --top N is needed", hint="Name one of them.")
     if against is not None and place is not None:
         raise UsageError("--against cannot be used with --place", hint="Each server has its own temp_tablespaces.")
+    if plan:
+        if against is not None or place is not None:
+            raise UsageError("--plan cannot be used with --against or --place", hint="It makes the second server.")
+        statements = ["--top", str(top)] if sql is None else ["--sql", str(sql)]
+        write_result(_plan_copy(options, [*statements, *(["--setup", str(setup)] if setup is not None else [])]))
+        return
     result = replay_statements(
         open_target(options, allows_standby=True),
         sql=sql,
@@ -252,6 +268,17 @@ def replay(
         raise Interrupted("replay interrupted")
     if all(each.verdict == "failed" for each in result.comparisons):
         raise ServerError("no statement could be replayed", hint="What is printed above says why each failed.")
+
+
+def _plan_copy(options: Mapping[str, Any], replay: Sequence[str]) -> list[str]:
+    """Return the commands that replay statements on a copy of the instance of --to. Raises UsageError, AwsError."""
+    from penstock.core.connect.conninfo import describe_target, given_settings, parse_conninfo
+    from penstock.rds.describe import describe_rds
+    from penstock.temp.copies import compose_copy
+
+    given = given_settings(parse_conninfo(options.get("to") or ""), os.environ)
+    found = describe_rds(now=datetime.now(UTC), to=options.get("to"))
+    return compose_copy(found, replay=replay, to=describe_target(given))
 
 
 app = typer.Typer(

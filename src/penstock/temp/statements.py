@@ -1,8 +1,9 @@
 """Splits a file of SQL into statements, decides which may be run, and finds spills in their plans. Pure.
 
 Statements are run in a read-only transaction. Such a transaction still allows COPY TO PROGRAM and SET, so only
-statements that begin with SELECT, VALUES, TABLE or WITH are accepted. The same check rejects text that is not SQL, such
-as psql's backslash commands. Functions that a query calls are not checked.
+statements that begin with SELECT, VALUES, TABLE or WITH are accepted, and EXECUTE of a statement that the set-up has
+prepared. The same check rejects text that is not SQL, such as psql's backslash commands. Functions that a query calls
+are not checked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.watch.statements import read_tokens
 if TYPE_CHECKING:
     Plan = dict[str, Any]
 
-_READING = frozenset(("select", "values", "table", "with"))
+_READING = frozenset(("select", "values", "table", "with", "execute"))
 # The number of paired statements to return: as many as a screen shows.
 _MOST = 10
 
@@ -47,7 +48,7 @@ def refuse_unreadable(statement: str, *, source: str) -> None:
         raise UsageError(
             f"{source}: cannot replay {shorten(statement)}",
             detail=f"{why[0].upper()}{why[1:]}.",
-            hint="Name statements that begin with SELECT, VALUES, TABLE or WITH.",
+            hint="Name statements that begin with SELECT, VALUES, TABLE, WITH or EXECUTE.",
         )
 
 
@@ -61,13 +62,13 @@ def why_not(statement: str) -> str | None:
     if any(kind == "other" and part == ";" for kind, part in words):
         return "it is more than one statement"
     if any(kind == "parameter" for kind, _ in words):
-        return "it has parameters, whose values nobody has kept"
+        return "it has parameters, whose values nobody has kept: PREPARE it in --setup, and EXECUTE it in --sql"
     first = _first_word(statement)
     return None if begins_to_read(statement) else f"it begins with {first.upper() or 'nothing'}"
 
 
 def begins_to_read(statement: str) -> bool:
-    """Return whether a statement begins with SELECT, VALUES, TABLE or WITH."""
+    """Return whether a statement begins with SELECT, VALUES, TABLE, WITH or EXECUTE."""
     return _first_word(statement).lower() in _READING
 
 
@@ -129,6 +130,35 @@ def find_spills(plan: Plan, *, block_bytes: int) -> tuple[Spill, ...]:
             (spill for spill in found if spill.written_bytes or spill.read_bytes), key=lambda each: -each.written_bytes
         )
     )
+
+
+_WAIT_FIELDS = ("Temp I/O Read Time", "Temp I/O Write Time")
+
+
+def find_wait_s(plan: Plan) -> float | None:
+    """Return how many seconds of a plan's run were spent in reads and writes of temporary files, None if not known.
+
+    It is known from PostgreSQL 15 on, with track_io_timing. The time of parallel workers is divided among the processes
+    that ran the same part of the plan, because they waited at the same time.
+
+    >>> part = {"Node Type": "Sort", "Temp I/O Read Time": 2000.0, "Temp I/O Write Time": 1000.0}
+    >>> find_wait_s({**part, "Node Type": "Gather Merge", "Workers Launched": 2, "Plans": [part]})
+    1.0
+    """
+    if not any(name in plan for name in _WAIT_FIELDS):
+        return None
+    return _wait_ms(plan, processes=1) / 1000
+
+
+def _wait_ms(node: Plan, *, processes: int) -> float:
+    below = node.get("Plans", ())
+    own = max(0.0, _total_wait_ms(node) - sum(map(_total_wait_ms, below))) / processes
+    sharing = processes + int(node.get("Workers Launched", 0))
+    return own + sum(_wait_ms(each, processes=sharing) for each in below)
+
+
+def _total_wait_ms(node: Plan) -> float:
+    return sum(float(node.get(name, 0.0)) for name in _WAIT_FIELDS)
 
 
 def sum_field(plan: Plan, field: str) -> int:

@@ -10,6 +10,7 @@ from penstock.core.slotted import slotted
 
 if TYPE_CHECKING:
     from penstock.core.values.device import DeviceRates
+    from penstock.core.values.diagnosis import Diagnosis
 
 VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "was full", "failed"]
 
@@ -49,6 +50,8 @@ class StatementRun:
     device: DeviceRates | None = None
     # Whether the tablespace was full, so that the statement was run in the default tablespace.
     is_elsewhere: bool = False
+    # How many seconds a session waited for reads and writes of temporary files, the mean of all; None if not known.
+    wait_s: float | None = None
 
 
 @slotted
@@ -91,6 +94,15 @@ class Comparison:
     def speed_up(self) -> float:
         """Return the median time in the first tablespace as a multiple of that in the second."""
         return self.first_s / self.second_s
+
+    @property
+    def first_wait_s(self) -> float | None:
+        """Return the median of the seconds that a run in the first tablespace waited for temporary files.
+
+        None if that is not known.
+        """
+        known = [run.wait_s for run in self.first if run.wait_s is not None]
+        return statistics.median(known) if known else None
 
     @property
     def chance(self) -> float:
@@ -158,6 +170,8 @@ class ReplayResult:
     # The order of the places in each round is drawn with this seed.
     seed: int
     comparisons: tuple[Comparison, ...]
+    # What makes two servers comparable, or not.
+    checks: tuple[Diagnosis, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     # The comparison of two servers, the longest time first.
     totals: tuple[StatementTotals, ...] = ()

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.core.diagnoses import describe_diagnosis
-from penstock.core.units import count_nouns, format_bytes, format_count, format_duration
+from penstock.core.units import count_nouns, format_bytes, format_duration
+from penstock.core.values.diagnosis import describe_diagnosis
 from penstock.core.values.temp_place import TABLESPACE, CheckReport, Placement, PlaceReport
 from penstock.core.words import hang, line_up, shorten_right
 from penstock.rds.view import describe_local_storage
@@ -15,7 +15,7 @@ from penstock.temp.statements import shorten
 from penstock.watch.view import describe_tiered_cache
 
 if TYPE_CHECKING:
-    from penstock.temp.usage.values import LoggedFiles, StatementUse, UsageReport
+    from penstock.temp.usage.values import StatementUse, UsageReport
     from penstock.temp.values import Comparison, ReplayResult, StatementRun
 
 _QUERY_WIDTH = 76
@@ -55,7 +55,7 @@ def describe_usage(report: UsageReport) -> list[str]:
         lines += ["", f"Local storage of {report.local_storage.instance} (CloudWatch)", f"  {work}"]
     if report.tiered_cache is not None:
         lines += ["", f"Aurora's {describe_tiered_cache(report.tiered_cache)}"]
-    lines += [*_describe_builds(report), *_describe_log(report), "", *_describe_gain(report)]
+    lines += [*_describe_builds(report), "", *_describe_gain(report)]
     if report.missing:
         lines += ["", "Not known", *(f"  {text}" for text in report.missing)]
     return lines
@@ -79,22 +79,6 @@ def _describe_builds(report: UsageReport) -> list[str]:
 
 def _size(size_bytes: int | None) -> str:
     return "not known" if size_bytes is None else format_bytes(size_bytes)
-
-
-def _describe_log(report: UsageReport) -> list[str]:
-    """Return lines about the temporary files that the end of the server's log lists. It may cover any time."""
-    if report.log_path is None:
-        return []
-    rows = [
-        (format_count(each.files), format_bytes(each.total_bytes), format_bytes(each.largest_bytes), _shorten(each))
-        for each in report.logged
-    ]
-    found = line_up([("files", "bytes", "largest", "statement"), *rows], align=">>><", indent="  ")
-    return ["", f"Temporary files at the end of {report.log_path}", *(found if rows else ["  none"])]
-
-
-def _shorten(each: LoggedFiles) -> str:
-    return shorten_right(" ".join(each.statement.split()), _QUERY_WIDTH) or "not known"
 
 
 def _describe_routes(report: UsageReport) -> list[str]:
@@ -232,6 +216,7 @@ def replay_object(result: ReplayResult) -> dict[str, object]:
             "first_median_s": each.first_s if each.first else None,
             "second_median_s": each.second_s if each.second else None,
             "speed_up": each.speed_up if each.first and each.second else None,
+            "first_wait_s": each.first_wait_s,
         }
         for each in result.comparisons
     ]
@@ -241,6 +226,8 @@ def replay_object(result: ReplayResult) -> dict[str, object]:
 def describe_replay(result: ReplayResult) -> list[str]:
     """Return lines of text: a block for each replayed statement, with a row for each number of sessions."""
     lines: list[str] = []
+    for check in result.checks:
+        lines += describe_diagnosis(check, f"{check.severity}: ")
     by_statement: dict[int, list[Comparison]] = {}
     for each in result.comparisons:
         by_statement.setdefault(each.number, []).append(each)
@@ -275,6 +262,12 @@ def _describe_replayed(number: int, found: Sequence[Comparison], result: ReplayR
     for spill in run.spills:
         how = "" if spill.how is None else f" ({spill.how})"
         yield f"  spills: {spill.node}{how}, {format_bytes(spill.written_bytes)} written in each session"
+    if last.first_wait_s is not None:
+        yield (
+            f"  waits for temporary files in {result.first_place} with {count_nouns(last.sessions, 'session')}: "
+            f"{last.first_wait_s / last.first_s:.0%} of the time; on a disk that never waits at least "
+            f"{max(0.0, last.first_s - last.first_wait_s):.2f} s"
+        )
     yield from _describe_places(last, result)
     if last.trial is not None:
         left = "nothing" if not last.trial.written_bytes else format_bytes(last.trial.written_bytes)

@@ -113,6 +113,7 @@ _SETTINGS: Final = (
     "checkpoint_timeout",
     "checkpoint_completion_target",
     "shared_buffers",
+    "temp_file_limit",
     "wal_buffers",
     "wal_compression",
     "max_parallel_maintenance_workers",

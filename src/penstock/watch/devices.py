@@ -38,7 +38,8 @@ _QUARTERS = 4
 _LEAST_FALL = 0.3
 
 _COUNTERS = tuple(field.name for field in fields(DeviceCounters))
-_NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
+# Recordings before flushes were read lack them.
+_NUMBERS = (*(name for name in _COUNTERS if name != "flushes"), "free_bytes", "size_bytes")
 
 
 @slotted
@@ -167,7 +168,7 @@ def _measure(device: str, seen: _DeviceReadings) -> DeviceUse | None:
 
 def read_device(row: CounterRow) -> DeviceCounters:
     """Return the counters in a row that has all of them."""
-    values: dict[str, Any] = {name: row[name] for name in _COUNTERS}
+    values: dict[str, Any] = {name: row[name] for name in _COUNTERS if name in row}
     return DeviceCounters(**values)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from penstock.core.errors import SourceError
-from penstock.core.owned import open_own_folder
+from penstock.core.newfile import open_own_folder
 
 # How many recordings are kept.
 _KEPT = 20

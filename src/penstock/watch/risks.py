@@ -43,6 +43,8 @@ _LEAST_MISSES_PER_S = 100.0
 
 # Statistics are stale if so many times the rows of a table have changed since. Autovacuum comes after a tenth.
 _STALE = 2.0
+# The planner knows how many rows a table has if it expects so many times of them at most.
+_KNOWN = 1.5
 # Autovacuum comes once a minute, unless it is busy with other tables.
 _LATE_S = 300
 
@@ -212,9 +214,9 @@ _TEXTS: Final = {
         "Find the relation in the server's log, and restore it from a backup; check the storage.",
     ),
     "invalid-index": (
-        "index",
+        "",
         "each change of the table maintains it, and no query uses it",
-        "DROP INDEX CONCURRENTLY it, or REINDEX INDEX CONCURRENTLY it.",
+        "DROP INDEX CONCURRENTLY {name}, or REINDEX INDEX CONCURRENTLY {name}.",
     ),
     "never-analyzed": (
         "rows without statistics",
@@ -255,6 +257,8 @@ def _compose_claim(what: str, now: float, unit: str, then: str, limit: float | N
         "" if value is None else format_bytes(value) if unit == "bytes" else format_count(round(value))
         for value in (now, limit)
     )
+    if not unit:
+        return f"{what}; {then}"
     counted = "" if unit == "bytes" else f" {unit}"
     if not limit:
         return f"{what} has {has}{counted}; {then}"
@@ -406,7 +410,8 @@ def _find_invalid_indexes(seen: RiskMeter) -> Iterator[Diagnosis]:
         # An index is reported only if it was invalid in the first reading too. If a build has just failed, its session
         # knows.
         if row.get("indexrelname") in before:
-            yield _risk("invalid-index", f"index {_name(row, 'indexrelname')} of {row.get('relname')}", 1)
+            name = _name(row, "indexrelname")
+            yield _risk("invalid-index", f"index {name} of {row.get('relname')} is invalid", 1, name=name)
 
 
 def _find_never_analyzed(seen: RiskMeter) -> Iterator[Diagnosis]:
@@ -437,9 +442,16 @@ def _find_stale(seen: RiskMeter) -> Iterator[Diagnosis]:
 
 
 def is_stale(row: CounterRow, part: float) -> bool:
-    """Return whether a row of tables.sql is a table of which so many times its rows have changed since ANALYZE."""
-    live = read_int(row, "n_live_tup")
-    return row.get("is_analyzed") is True and read_int(row, "n_mod_since_analyze") >= max(_LEAST_ROWS, part * live)
+    """Return whether a row of tables.sql is a table of which so many times its rows have changed since ANALYZE.
+
+    A session that fills a table and analyzes it at once reports its rows afterwards, so that they seem to have changed
+    since. So rows that were only inserted count if the planner does not know of them.
+    """
+    live, known = read_int(row, "n_live_tup"), read_int(row, "reltuples")
+    is_updated = read_int(row, "n_tup_changed") - read_int(row, "n_tup_ins") >= part * live
+    is_unknown = row.get("reltuples") is None or not live / _KNOWN <= known <= live * _KNOWN
+    is_much = read_int(row, "n_mod_since_analyze") >= max(_LEAST_ROWS, part * live)
+    return row.get("is_analyzed") is True and is_much and (is_updated or is_unknown)
 
 
 def _find_spilled_decoding(seen: RiskMeter) -> Iterator[Diagnosis]:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.errors import PenstockError
 from penstock.core.host.disks import find_device, measure_space, read_counters
 from penstock.core.host.machine import busy_cpu_s, cpu_count

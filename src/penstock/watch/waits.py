@@ -271,12 +271,13 @@ def _join_lines(text: str) -> str:
 # Wait events that may be for a commit, with the codes of their diagnoses. The session waits for a flush of WAL (its own
 # or that of another session), for a standby, or for Aurora's storage.
 LOCAL_FLUSH = "commit-local-flush"
+SYNC_REP = "ipc:syncrep"
 COMMIT_WAITS = {
     "io:walsync": LOCAL_FLUSH,
     "lwlock:walwrite": LOCAL_FLUSH,
     # PostgreSQL 19 and later show the pause of commit_delay as this wait.
     "timeout:commitdelay": LOCAL_FLUSH,
-    "ipc:syncrep": "commit-standby",
+    SYNC_REP: "commit-standby",
     "io:xactsync": "commit-aurora-storage",
 }
 

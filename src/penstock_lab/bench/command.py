@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,11 +21,15 @@ from penstock.cli.output import JSON_FORMAT, PROBLEMS, write_message, write_resu
 from penstock.core.errors import UsageError
 from penstock.core.units import GIB, MB, format_bytes, format_count
 from penstock.core.values.job import Access
-from penstock.core.values.options import join_lists, parse_counts, pick, spell_options
+from penstock.core.values.options import join_lists, parse_counts, parse_duration, pick, spell_options
 from penstock.core.words import line_up
+from penstock_lab.bench.commits.plan import CHECK_ROWS_PER_COMMIT
 
 if TYPE_CHECKING:
+    from penstock.core.connect.connection import ConnectionFactory
+    from penstock.watch.sampler import Sampler
     from penstock_lab.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult, Target
+    from penstock_lab.bench.commits.plan import Sweep
     from penstock_lab.bench.commits.run import Check, CommitsResult, CommitsTargetResult
     from penstock_lab.bench.optimized_reads.run import ReadsResult, ReadsTargetResult
     from penstock_lab.datasets.datafiles import DataFile
@@ -57,6 +62,14 @@ def choose_shapes(
     return tuple(shape for shape in known if shape in names)
 
 
+ImportFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--s3",
+        metavar="s3://BUCKET/PREFIX",
+        help="With --to: have the server import the files from this place; they are written there, and removed.",
+    ),
+]
 _BULK_LOAD_SHAPES: tuple[Shape, ...] = ("single", "multi-az", "cluster")
 
 
@@ -84,10 +97,11 @@ def bulk_load(
             "last (default: the published ones).",
         ),
     ] = None,
+    s3: ImportFrom = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the steps of a published bulk load. They are faster volumes, files in parallel, penstock, and settings.
+    """Measure the steps of a published bulk load. They are faster volumes, files in parallel, settings, and penstock.
 
     Each step is sampled and diagnosed. The lab's servers have the published volumes for as many cores as this machine
     has; they need root, FUSE and qemu-storage-daemon. At the end the server is killed, and its recovery timed.
@@ -95,11 +109,13 @@ def bulk_load(
     Exit codes: 0 measured, 2 no such topology or volume, or no matplotlib, 4 a file cannot be read or written, 6 tables
     of others are in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
-    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.bulk_load.plan import FULL, QUICK, choose_steps
     from penstock_lab.bench.bulk_load.run import measure_bulk_load
     from penstock_lab.bench.bulk_load.table import as_object, chart
+    from penstock_lab.bench.plot import check_plot, draw_plot
 
+    if s3 is not None and to is None:
+        raise UsageError("--s3 needs --to", hint="Name the server that imports with --to; a lab has its own S3.")
     if plot is not None:
         check_plot(plot)
     default = () if to is not None else _BULK_LOAD_SHAPES[:1] if quick else _BULK_LOAD_SHAPES
@@ -109,7 +125,7 @@ def bulk_load(
         steps=choose_steps(None if not volume else ",".join(volume).split(",")),
         shapes=shapes,
         files_from=files,
-        open_target=None if to is None else lambda found: _open(to, found),
+        open_target=None if to is None else lambda found: _open(to, found, s3=s3),
         say=write_message,
     )
     write_result(as_object(result) if as_json else describe_bulk_load(result))
@@ -117,13 +133,13 @@ def bulk_load(
         draw_plot(plot, chart(result))
 
 
-def _open(to: str, files: tuple[DataFile, ...]) -> AbstractContextManager[Target]:
+def _open(to: str, files: tuple[DataFile, ...], *, s3: str | None) -> AbstractContextManager[Target]:
     from penstock.cli.options import open_target
     from penstock.settings.backend import open_backend
-    from penstock_lab.bench.bulk_load.run import users_target
+    from penstock_lab.bench.bulk_load.users import users_target
 
     connect = open_target({"to": to})
-    return users_target(connect, to, files, open_settings=lambda: open_backend(connect))
+    return users_target(connect, to, files, open_settings=lambda: open_backend(connect), s3=s3, say=write_message)
 
 
 def describe_bulk_load(result: BulkLoadResult) -> list[str]:
@@ -177,7 +193,7 @@ def _describe_bulk_load_target(target: BulkLoadTargetResult) -> list[str]:
         f"{target.name}, PostgreSQL {target.postgresql}; every step stored all rows",
         *line_up([TIME_HEADING, *time_rows(target)], align="<" + ">" * (len(TIME_HEADING) - 1), indent="  "),
         "",
-        *line_up([LOAD_HEADING, *load_rows(target)], align="<" + ">" * 8 + "<" * 4, indent="  "),
+        *line_up([LOAD_HEADING, *load_rows(target)], align="<" + ">" * 10 + "<" * 4, indent="  "),
     ]
     if recoveries := recovery_rows(target):
         lines += ["", *line_up([RECOVERY_HEADING, *recoveries], align="<>>>>", indent="  ")]
@@ -233,6 +249,16 @@ _COMMITS_SHAPES: tuple[Shape, ...] = ("single", "cluster", "quorum")
 _COMMITS_SHAPES_ON_VOLUMES: tuple[Shape, ...] = ("single", "multi-az", "cluster", "quorum")
 
 
+Rows = Annotated[
+    int | None,
+    typer.Option(
+        "--rows",
+        min=CHECK_ROWS_PER_COMMIT,
+        help="Insert this many rows in every run, also one by one (default: 10 million, fewer in small batches).",
+    ),
+]
+
+
 def commits(
     quick: Annotated[bool, typer.Option("--quick", help="Insert 100,000 rows instead of 10 million.")] = False,
     topology: Annotated[
@@ -245,13 +271,19 @@ def commits(
     ] = None,
     to: To = None,
     volume: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--volume",
-            metavar="VOLUME",
-            help="Put each server's data on a volume, as lab up does, and add multi-az; quorum has none, as Aurora.",
+            metavar="LIST",
+            help="Put each server's data on each of these volumes, such as unlimited@1ms, as lab up does, and add "
+            "multi-az; quorum has none, as Aurora.",
         ),
     ] = None,
+    zone_latency: Annotated[
+        str,
+        typer.Option("--zone-latency", help="Delay traffic to each zone of cluster and quorum by this time, each way."),
+    ] = "0ms",
+    rows: Rows = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -259,32 +291,52 @@ def commits(
 
     Each run empties the table of an earlier one. The lab's topologies are brought up for it and taken down again.
 
-    A sampler runs beside it, except in one round; without --quick it takes about an hour on two cores.
+    A sampler runs beside it, except in one round; without --quick it takes about an hour on two cores. With --to an
+    endpoint of RDS or Aurora it waits at the end until CloudWatch has reported its last minute.
 
     Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 a foreign
     schema is in the way, 7 the server refused, or rows and commits do not match, 8 a topology could not be brought up.
     """
     from penstock.cli.options import open_target
-    from penstock.report.plot import check_plot, draw_plot
-    from penstock_lab.bench.commits.plan import FULL, QUICK
     from penstock_lab.bench.commits.run import measure_commits
     from penstock_lab.bench.commits.table import as_object, chart
+    from penstock_lab.bench.plot import check_plot, draw_plot
 
+    sweep = _choose_sweep(quick=quick, rows=rows)
     if plot is not None:
         check_plot(plot)
     known = _COMMITS_SHAPES if volume is None else _COMMITS_SHAPES_ON_VOLUMES
-    default = known if to is None else ()
-    shapes = choose_shapes(topology, known, default=default, volume=volume)
+    connect = None if to is None else open_target({"to": to})
     result = measure_commits(
-        QUICK if quick else FULL,
-        shapes=shapes,
-        volume=volume,
-        to=None if to is None else open_target({"to": to}),
+        sweep,
+        shapes=choose_shapes(topology, known, default=known if to is None else (), volume=volume),
+        volumes=[] if volume is None else [each.strip() for each in ",".join(volume).split(",")],
+        zone_latency_s=parse_duration(zone_latency, option="--zone-latency"),
+        to=connect,
+        open_sampler=None if connect is None else _find_sampler(connect, to),
         say=write_message,
     )
     write_result(as_object(result) if as_json else describe_commits(result))
     if plot is not None:
         draw_plot(plot, chart(result))
+
+
+def _choose_sweep(*, quick: bool, rows: int | None) -> Sweep:
+    from penstock_lab.bench.commits.plan import FULL, QUICK, measure_all
+
+    if quick and rows is not None:
+        raise UsageError("--quick and --rows exclude each other", hint="--quick inserts 100,000 rows at most.")
+    return QUICK if quick else FULL if rows is None else measure_all(rows)
+
+
+def _find_sampler(connect: ConnectionFactory, to: str | None) -> Callable[[], Sampler] | None:
+    """Return what opens a sampler that also has CloudWatch's metrics, if `to` names an endpoint of RDS."""
+    from penstock.watch.watching import find_rds_host, open_sampler
+    from penstock_lab.bench.commits.run import SAMPLE_INTERVAL_S
+
+    if find_rds_host(to) is None:
+        return None
+    return partial(open_sampler, connect, to=to, interval_s=SAMPLE_INTERVAL_S)
 
 
 def describe_commits(result: CommitsResult) -> list[str]:
@@ -299,8 +351,16 @@ def describe_commits(result: CommitsResult) -> list[str]:
     lines += ["", "Published for Aurora's storage, not measured here:", f"  {SOURCE}."]
     lines.append("bare: the run without a sampler, which median, min and max include.")
     lines.append(
-        "busy CPUs: processors of this machine in use while the procedure ran; the article saw 1 of 2 at every length."
+        "CPUs: processors in use, of the backend that inserts, of its server, and of this machine, which includes"
     )
+    lines.append("receivers, standbys, client and kernel; the article saw 1 of 2 at every length.")
+    lines.append(
+        "ms/commit: what a row takes more than in the largest batch, by the commits per row; CPU of it likewise."
+    )
+    if any(run.metrics for target in result.targets for run in target.sizes):
+        lines.append(
+            "% of the minutes: the runs' share of the minutes whose metrics are shown, as CloudWatch has them."
+        )
     lines.append(f"{SHARES}: per cent of samples that wait for nothing, write WAL, and wait for a commit.")
     if any(run.size.is_scaled for target in result.targets for run in target.sizes):
         lines.append(f"{MARK} extrapolated: fewer rows were inserted, and the seconds scaled up to all.")
@@ -311,11 +371,15 @@ def describe_commits(result: CommitsResult) -> list[str]:
 
 def _describe_commits_target(target: CommitsTargetResult) -> list[str]:
     from penstock_lab.bench.commits.plan import advise
-    from penstock_lab.bench.commits.table import HEADING, rows
+    from penstock_lab.bench.commits.table import HEADING, USE_HEADING, metric_rows, rows, use_rows
 
+    metrics = metric_rows(target)
     return [
         f"{target.name}, PostgreSQL {target.postgresql}",
         *line_up([HEADING, *rows(target)], align=">" * len(HEADING), indent="  "),
+        "",
+        *line_up([USE_HEADING, *use_rows(target)], align=">" * (len(USE_HEADING) - 1) + "<", indent="  "),
+        *(["", *line_up(metrics, align=">" * len(metrics[0]), indent="  ")] if metrics else []),
         f"  check: {_describe_check(target.check)}",
         f"  advice: {format_count(advise(target.sizes))} rows per commit, the fewest within 7 % of the best",
     ]
@@ -380,10 +444,10 @@ def optimized_reads(
     schema is in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
     from penstock.cli.options import open_target
-    from penstock.report.plot import check_plot, draw_plot
     from penstock_lab.bench.optimized_reads.plan import FULL, QUICK
     from penstock_lab.bench.optimized_reads.run import measure_reads
     from penstock_lab.bench.optimized_reads.table import as_object, chart
+    from penstock_lab.bench.plot import check_plot, draw_plot
 
     if against is not None and to is None:
         raise UsageError("--against needs --to", hint="Name the server without local storage with --to.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.catalogue.tables import create_table
 from penstock.core.checks import check_standby
 from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -34,7 +34,7 @@ from penstock.loading.copy.copy import copy_statement
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.plan_load import PlanTools, plan_load
 from penstock.loading.run import run_load
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.objects import CopySpec
 from penstock.settings.decide import BULK_LOAD
 from penstock.settings.lease import LeaseRequest
 from penstock_lab.datasets.people import IMDB_TABLES
@@ -234,20 +234,27 @@ def table_of(file: DataFile) -> str:
     return file.table.replace(".", "_")
 
 
-def import_on_server(setting: LoadTask) -> None:
+def import_in_turn(setting: LoadTask) -> None:
     """Have the server import one file after another from S3, with the article's call."""
+    for file in setting.files:
+        _import(setting, file)
+
+
+def import_in_parallel(setting: LoadTask) -> None:
+    """Have the server import all files from S3 at once, each in a session, with the article's call."""
+    _run_together(lambda file: _import(setting, file), setting.files)
+
+
+def _import(setting: LoadTask, file: DataFile) -> None:
     with setting.connect.connect(label="bench") as connection:
-        for file in setting.files:
-            import_as_published(connection, setting.schema, table_of(file), setting.objects[file.table])
+        import_as_published(connection, setting.schema, table_of(file), setting.objects[file.table])
 
 
-def import_with_settings(setting: LoadTask) -> None:
-    """Have the server import from S3 while its settings are those of profile bulk-load.
-
-    This is the article's last step.
-    """
-    with bulk_load_settings(setting):
-        import_on_server(setting)
+def _run_together(load: Callable[[DataFile], object], files: Sequence[DataFile]) -> None:
+    with ThreadPoolExecutor(max_workers=len(files)) as threads:
+        runs = [threads.submit(load, file) for file in files]
+    for run in runs:
+        run.result()
 
 
 def load_in_turn(setting: LoadTask) -> None:
@@ -258,27 +265,12 @@ def load_in_turn(setting: LoadTask) -> None:
 
 def load_in_parallel(setting: LoadTask) -> None:
     """Load all files at once, each with its own psql: the article's `psql ... &`."""
-    with ThreadPoolExecutor(max_workers=len(setting.files)) as threads:
-        runs = [
-            threads.submit(setting.psql.copy, file.path, _copy_statement(setting.schema, file))
-            for file in setting.files
-        ]
-    for run in runs:
-        run.result()
+    _run_together(lambda file: setting.psql.copy(file.path, _copy_statement(setting.schema, file)), setting.files)
 
 
 def load_with_penstock(setting: LoadTask) -> LoadCounts | None:
     """Load all files as one job, with the number of sessions that penstock chooses. Return what the loader counted."""
     return load_files(setting.connect, setting.schema, setting.files)
-
-
-def load_with_settings(setting: LoadTask) -> LoadCounts | None:
-    """Load all files as one job while the server has the settings of profile bulk-load.
-
-    Return what the loader counted.
-    """
-    with bulk_load_settings(setting):
-        return load_with_penstock(setting)
 
 
 def load_and_vacuum(setting: LoadTask) -> None:
@@ -312,20 +304,35 @@ def load_frozen(setting: LoadTask) -> LoadCounts | None:
 @contextmanager
 def bulk_load_settings(setting: LoadTask) -> Iterator[None]:
     """Give the server the settings of profile bulk-load, and restore the old ones at the end of the block."""
-    wal_bytes = _WAL_OF_TEXT * sum(file.plain_bytes for file in setting.files)
-    request = LeaseRequest(
-        profile=BULK_LOAD,
-        client=client_name(),
-        reason="penstock bench bulk-load",
-        expected_wal_bytes=wal_bytes,
-    )
     with closing(setting.open_settings()) as backend:
-        report, _ = backend.take(request)
+        report, _ = backend.take(_request_settings(setting))
         try:
             yield
         finally:
             for lease_id in report.lease_ids:
                 backend.release(lease_id)
+
+
+def why_no_settings(setting: LoadTask) -> str | None:
+    """Return why the settings of profile bulk-load cannot be changed, and what to do, None if they can.
+
+    Raises PenstockError.
+    """
+    with closing(setting.open_settings()) as backend:
+        decision, _ = backend.leases().look(_request_settings(setting))
+    if decision.obstacle is None or not decision.leased:
+        return None
+    return ". ".join(filter(None, (decision.obstacle, decision.remedy)))
+
+
+def _request_settings(setting: LoadTask) -> LeaseRequest:
+    wal_bytes = _WAL_OF_TEXT * sum(file.plain_bytes for file in setting.files)
+    return LeaseRequest(
+        profile=BULK_LOAD,
+        client=client_name(),
+        reason="penstock bench bulk-load",
+        expected_wal_bytes=wal_bytes,
+    )
 
 
 # `again` is set because every round loads the same files into new tables. VACUUM is skipped because psql runs none.

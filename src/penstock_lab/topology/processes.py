@@ -23,9 +23,10 @@ from penstock.core.slotted import slotted
 from penstock.embedded.cluster import make_private_dir
 from penstock.embedded.programs import log_tail, run_program
 from penstock.rds.volumes import parse_volume
-from penstock_lab.topology import launch, relay
+from penstock_lab.topology import launch, relay, slow_flush
 from penstock_lab.volumes import (
     PACKAGES,
+    SLOW_FLUSH_SOCKET,
     VolumeFiles,
     cgroup_of,
     change_throttle,
@@ -36,6 +37,7 @@ from penstock_lab.volumes import (
     mount_volume,
     release_volumes,
     remove_cgroup,
+    split_latency,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ _POLL_S = 0.05
 _CLOCK_SLACK_S = 2.0
 
 _PROGRAMS = frozenset(("postgres", "initdb", "pg_ctl", "pg_basebackup", "pg_receivewal", "cp", "setpriv", *PACKAGES))
-_OWN_SCRIPTS = (launch.__file__, relay.__file__)
+_OWN_SCRIPTS = (launch.__file__, relay.__file__, slow_flush.__file__)
 
 
 @slotted
@@ -217,7 +219,7 @@ class LabResources:
         """Raise UsageError if a volume is not valid, and LabError if this machine cannot provide a resource."""
         options, programs = [], list[str]()
         if self.state.volume is not None:
-            parse_volume(self.state.volume)
+            parse_volume(split_latency(self.state.volume)[0])
             options.append("multi-az" if self._is_mirrored else "--volume")
             programs += ["qemu-storage-daemon", "mkfs.ext4", "mount", "umount"]
         if self.state.local_storage_bytes is not None:
@@ -262,9 +264,12 @@ class LabResources:
 
     def change_volumes(self, text: str) -> None:
         """Change the limits of all volumes to those that a text names. Raises UsageError, LabError."""
-        throttle = parse_volume(text).throttle
-        if throttle is None or parse_volume(self.state.volume or "unlimited").throttle is None:
+        (name, latency_s), (old, old_latency_s) = split_latency(text), split_latency(self.state.volume or "unlimited")
+        throttle = parse_volume(name).throttle
+        if throttle is None or parse_volume(old).throttle is None:
             raise UsageError(f'the volumes of lab "{self.state.name}" cannot change between limited and unlimited')
+        if latency_s != old_latency_s:
+            raise UsageError(f'the volumes of lab "{self.state.name}" cannot change the latency of their flushes')
         for files in self._volumes():
             change_throttle(files, throttle, is_mirrored=self._is_mirrored)
 
@@ -285,11 +290,19 @@ class LabResources:
         return [VolumeFiles(self.folder, member.name) for member in self.state.members if member.is_server]
 
     def _create_volume(self, files: VolumeFiles) -> None:
-        volume = parse_volume(self.state.volume or "")
+        text, latency_s = split_latency(self.state.volume or "")
+        volume = parse_volume(text)
         create_image(files, size_bytes=volume.size_bytes, is_mirrored=self._is_mirrored)
-        argv = daemon_argv(files, volume.throttle, is_mirrored=self._is_mirrored)
+        slow_flush_bytes = volume.size_bytes if latency_s else None
+        argv = daemon_argv(files, volume.throttle, is_mirrored=self._is_mirrored, slow_flush_bytes=slow_flush_bytes)
         processes, name = Processes(self.folder), _daemon(files)
-        processes.start([Launch(name=name, argv=argv, folder=files.folder, user=None)])
+        launches = [Launch(name=name, argv=argv, folder=files.folder, user=None)]
+        if latency_s:
+            # It runs as the caller's account, as relays do.
+            slow = [sys.executable, "-I", slow_flush.__file__, SLOW_FLUSH_SOCKET]
+            slow += [str(volume.size_bytes), repr(latency_s)]
+            launches.insert(0, Launch(name=f"flush_{files.name}", argv=slow, folder=files.folder, user=None))
+        processes.start(launches)
         failure = f"{name} of the lab exported nothing within {_EXPORT_TIMEOUT_S} s"
         processes.await_ready(name, files.is_exported, timeout_s=_EXPORT_TIMEOUT_S, failure=failure)
         mount_volume(files, files.export)

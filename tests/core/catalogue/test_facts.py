@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import sql
 
-from penstock.core.catalogue.facts import is_local_server, read_server_facts
+from penstock.core.catalogue.catalog import is_local_server, read_server_facts
 from penstock.core.connect.connection import ConnectionFactory
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.api.connect import connect_to
 from penstock.api.functions import load
 from penstock.core.aws.token import RdsTokens
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError, UsageError
 from penstock.core.values.inspection import Encryption

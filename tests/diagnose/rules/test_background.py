@@ -234,3 +234,41 @@ def test_a_standby_that_does_not_keep_up_is_told_from_one_that_is_far_away(
     assert [each.code for each in found] == codes
     assert "such as s2 (flush lag 00:00:12)" in found[0].claim or codes == ["commit-standby"]
     assert ("it has stopped" in (found[0].remedy or "")) == (not moves)
+
+
+def test_who_waits_for_a_commit_that_a_standby_holds_up_waits_for_the_standby() -> None:
+    """Three wait for its row; to cancel the holder would leave its commit on this server alone."""
+    row = {"application_name": "s1", "state": "streaming", "sync_state": "sync", "flush_lsn": "0/FFFF0000"}
+    missing = {"pg_stat_replication": ()}
+    for view, code in (({"pg_stat_replication": (row,)}, "standby-behind"), (missing, "standby-missing")):
+        samples = [
+            sample(
+                float(t),
+                session("IPC:SyncRep", pid=1, query="END", query_s=t + 2.0, transaction_s=t + 2.0),
+                *[session("Lock:transactionid", pid=pid, blocked_by=(1,)) for pid in (2, 3, 4)],
+                wal=1 << 32,
+                counters=view,
+            )
+            for t in range(60)
+        ]
+        (found,) = diagnose(recording_of(samples, settings={"synchronous_standby_names": "s1"}))
+        assert (found.code, found.share) == (code, 1.0)
+        assert "pg_cancel_backend" not in (found.remedy or "")
+
+
+def test_standby_that_does_not_replay_is_told_to_go_on_replaying() -> None:
+    """It has flushed all WAL: with remote_apply, commits wait until it has replayed it."""
+    row = {"application_name": "s1", "state": "streaming", "sync_state": "sync", "flush_lsn": "1/0"}
+    samples = [
+        sample(
+            float(t),
+            session("IPC:SyncRep"),
+            wal=1 << 32,
+            counters={"pg_stat_replication": ({**row, "replay_lsn": "0/FFFF0000"},)},
+        )
+        for t in range(60)
+    ]
+    (found,) = diagnose(recording_of(samples, settings={"synchronous_standby_names": "s1"}))
+    assert found.code == "standby-behind"
+    assert "pg_wal_replay_resume()" in (found.remedy or "")
+    assert "it has stopped" not in (found.remedy or "")

@@ -201,6 +201,28 @@ def test_index_with_the_most_reads_is_named() -> None:
     assert found.evidence[0].value == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("evicted", "codes"), [(900, ["index-reads", "commit-local-flush"]), (9, ["commit-local-flush"])]
+)
+def test_blocks_that_make_room_wait_for_their_wal(evicted: int, codes: list[str]) -> None:
+    """Blocks of the index come from the system's cache without a wait; each row makes a session write another one."""
+    index = {"schemaname": "public", "relname": "t", "indexrelname": "t_key", "idx_blks_hit": 0}
+    changed = {"idx_blks_read": 1000, "n_tup_changed": 1000}
+    writes = {"backend_type": "client backend", "object": "relation", "context": "normal"}
+    views = [
+        {
+            "pg_statio_user_indexes": (index | {name: value * t for name, value in changed.items()},),
+            "pg_stat_io": (writes | {"writes": evicted * t}, writes | {"context": "bulkwrite", "writes": 9000 * t}),
+        }
+        for t in (0, 1)
+    ]
+    flush = session("IO:WalSync")
+    samples = [sample(float(t), flush, counters=views[t > 0] if t in (0, 59) else {}) for t in range(60)]
+    found = diagnose(recording_of(samples))
+    assert [each.code for each in found] == codes
+    assert ("changed blocks must be written, after their WAL" in found[0].claim) == (evicted == 900)
+
+
 def test_internal_lock_is_named() -> None:
     """The lock that most of the time is waited for."""
     waits = [session("LWLock:BufferMapping"), session("LWLock:BufferMapping"), session("LWLock:BufferContent")]

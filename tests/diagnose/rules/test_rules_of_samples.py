@@ -378,6 +378,12 @@ def test_short_gaps_say_nothing_of_clients_while_all_processors_are_busy(
         for t in range(60)
     ]
     assert codes(samples) == expected
+    if expected[-1:] == ["other-programs"]:
+        rows = ({"of_all": 4, "idle_of_all": 0, "local_of_all": 4},)
+        local = [replace(each, counters={**each.counters, "connections": rows}) for each in samples]
+        found = [diagnose(recording_of(each))[0] for each in (samples, local)]
+        assert [each.confidence for each in found] == ["high", "low"]
+        assert ["may wait for a processor" in (each.remedy or "") for each in found] == [False, True]
 
 
 def test_gaps_between_statements_name_the_network_below_one_active_session() -> None:
@@ -469,7 +475,7 @@ def test_clients_of_this_server_may_be_the_other_programs() -> None:
     local = [replace(each, counters={**each.counters, "connections": rows}) for each in samples]
     found = [diagnose(recording_of(each))[-1] for each in (samples, local)]
     assert [(each.code, each.confidence) for each in found] == [("other-programs", "high"), ("other-programs", "low")]
-    assert found[1].claim.endswith("this server's own clients among them")
+    assert found[1].claim.endswith("perhaps this server's own clients among them")
 
 
 def test_other_programs_alone_are_no_finding() -> None:
@@ -483,6 +489,27 @@ def test_sessions_that_others_keep_from_the_processors_are_not_bound_by_their_ow
     assert codes(under_load(0.3, 1.7, session(), session())) == ["other-programs"]
     computing = [session(pid=pid) for pid in range(1, 5)]
     assert codes(under_load(1.3, 0.7, *computing)) == ["cpu-bound", "other-programs"]
+
+
+def test_what_others_take_can_be_gained_whoever_they_are() -> None:
+    """A session gets three tenths of a processor where there are two; its client may be what takes the rest."""
+    rows = ({"of_all": 4, "idle_of_all": 0, "local_of_all": 4},)
+    local = [replace(each, counters={**each.counters, "connections": rows}) for each in under_load(0.3, 1.7, session())]
+    found = only(local)
+    assert (found.code, found.confidence, found.bound) == ("other-programs", "low", pytest.approx(0.7))
+    # It uses what it is seen to compute: it waits for nobody.
+    assert codes(under_load(0.75, 1.25, session())) == []
+
+
+@pytest.mark.parametrize("wait", ["Extension:DblinkGetResult", "Extension:Extension", "Timeout:PgSleep"])
+def test_statements_that_wait_elsewhere_are_named_with_their_wait(wait: str) -> None:
+    """Such as a trigger that asks another server."""
+    found = only(ticks(60, session(wait), session()), cpu_count=4)
+    assert (found.code, found.share) == ("outside-wait", 0.5)
+    assert wait in found.claim
+    # This sleeps on purpose.
+    sleeps = session("Timeout:PgSleep", query="CALL work_and_sleep()")
+    assert codes(ticks(60, sleeps, session()), cpu_count=4) == []
 
 
 def test_nothing_is_found_in_nothing() -> None:
@@ -505,6 +532,8 @@ def test_one_copy_that_computes_needs_more_sessions() -> None:
     """It uses one of two processors; with as many as there are processors, these are the limit."""
     copying = session(query="COPY t FROM STDIN")
     assert codes(ticks(60, copying)) == ["few-sessions"]
+    # Other programs have the processors that more sessions would use.
+    assert codes(under_load(0.3, 1.7, copying)) == ["other-programs"]
     assert codes(ticks(60, copying, copying)) == ["cpu-bound"]
     assert codes(ticks(60, session(query="SELECT sum(n) FROM t"))) == []
     # What reads is no load: penstock load does not help it.

@@ -30,9 +30,10 @@ def table(name: str, read: int, scans: int, *, searches: int = 0, is_analyzed: b
     return {"schemaname": "public", "relname": name, "is_analyzed": is_analyzed, **counted}
 
 
-def called(calls: int, rows: int, spilled: int = 0) -> dict[str, Any]:
-    """Return what pg_stat_statements has of the statement."""
-    return {"queryid": 7, "calls": calls, "rows": rows, "temp_blks_written": spilled}
+def called(calls: int, rows: int, spilled: int = 0, *, jit_ms: float = 0.0) -> dict[str, Any]:
+    """Return what pg_stat_statements has of the statement, whose calls take 100 ms each."""
+    times = {"total_exec_time": 100.0 * calls, "jit_generation_time": jit_ms / 4, "jit_emission_time": 3 * jit_ms / 4}
+    return {"queryid": 7, "calls": calls, "rows": rows, "temp_blks_written": spilled, **times}
 
 
 KEY = {"schemaname": "public", "relname": "orders", "columns": "customer", "referenced": "customers"}
@@ -90,6 +91,12 @@ def found_in(query: str, last: dict[str, Any], wait: str | None = None, **more: 
         ("COPY orders TO STDOUT", table("orders", 5_000_000, 100, is_analyzed=False), {}, ["cpu-bound"]),
         (UPSERT, table("orders", 0, 0, searches=9000, is_analyzed=False), {}, ["cpu-bound"]),
         (DELETE, table("orders", 5_000_000, 100), {"unindexed_keys": KEY}, ["foreign-key-unindexed", "cpu-bound"]),
+        (
+            f"WITH gone AS ({DELETE} RETURNING id) SELECT count(*) FROM gone",
+            table("orders", 5_000_000, 100),
+            {"unindexed_keys": KEY},
+            ["foreign-key-unindexed", "cpu-bound"],
+        ),
         (DELETE, table("orders", 0, 0), {"unindexed_keys": KEY}, ["cpu-bound"]),
         (SEARCH, table("orders", 0, 0), {"unindexed_keys": KEY}, ["cpu-bound"]),
         # A table of a hundred rows needs no index; and an UPDATE of other columns does not look for referring rows.
@@ -98,6 +105,9 @@ def found_in(query: str, last: dict[str, Any], wait: str | None = None, **more: 
         # 34 MB for each second of the statement, and 3.4 MB.
         (SEARCH, table("orders", 0, 0), {"counted": called(10, 10, 500_000)}, ["statement-spills", "cpu-bound"]),
         (SEARCH, table("orders", 0, 0), {"counted": called(10, 10, 50_000)}, ["cpu-bound"]),
+        # 80 of 100 ms to compile it, and 20.
+        (SEARCH, table("orders", 0, 0), {"counted": called(10, 10, jit_ms=800)}, ["jit", "cpu-bound"]),
+        (SEARCH, table("orders", 0, 0), {"counted": called(10, 10, jit_ms=200)}, ["cpu-bound"]),
     ],
 )
 def test_what_a_statement_lacks_is_named_before_the_processors(
@@ -119,6 +129,16 @@ def test_the_remedy_names_the_index_and_the_command_that_shows_the_plan() -> Non
     (scan, _) = found_in(SEARCH, table("orders", 5_000_000, 100))
     assert "by EXPLAIN (GENERIC_PLAN)" in scan.remedy
     assert f"of this, statement {SEARCH}" in [each.name for each in scan.evidence]
+    assert "a cast or a function" not in scan.remedy
+    (scan, _) = found_in(SEARCH, {**table("orders", 5_000_000, 100), "has_index": True})
+    assert "a cast or a function around the column" in scan.remedy
+    assert "plan_cache_mode" in scan.remedy
+
+
+def test_what_compiling_takes_is_what_can_be_gained() -> None:
+    """Eight tenths of the statement's time."""
+    (found, _) = found_in(SEARCH, table("orders", 0, 0), pg_stat_statements=(called(0, 0), called(10, 10, jit_ms=800)))
+    assert (found.bound, "SET jit = off" in found.remedy) == (pytest.approx(0.8), True)
 
 
 JOIN = 'SELECT count(*) FROM "Order lines; x" JOIN items ON items.id = item WHERE day = ?'
@@ -130,6 +150,14 @@ LOOPED = ("items", 0, 0)
     [
         ({"is_analyzed": False}, 900_000, "no-statistics"),
         ({"is_analyzed": True, "n_mod_since_analyze": 60_000}, 900_000, "stale-statistics"),
+        # The planner expects a tenth of the rows; it knows them; it knows them, and they have changed.
+        ({"is_analyzed": True, "n_mod_since_analyze": 60_000, "reltuples": 5000}, 900_000, "stale-statistics"),
+        ({"is_analyzed": True, "n_mod_since_analyze": 60_000, "reltuples": 50_000}, 900_000, None),
+        (
+            {"is_analyzed": True, "n_mod_since_analyze": 60_000, "reltuples": 50_000, "n_tup_changed": 60_000},
+            900_000,
+            "stale-statistics",
+        ),
         # Nine searches a call; statistics that are recent; the planner knows.
         ({"is_analyzed": False}, 900, None),
         ({"is_analyzed": True, "n_mod_since_analyze": 60_000}, 900, None),
@@ -189,7 +217,7 @@ def test_calls_of_several_roles_are_counted_together() -> None:
     meter = StatementMeter()
     for each in samples:
         meter.see(each)
-    assert meter.rise(7) == (1001, 1001, 0)
+    assert meter.rise(7) == (1001, 1001, 0, 100_100, 0)
     assert meter.rise(None) is None
 
 

@@ -69,6 +69,13 @@ def test_pages_that_no_row_fills_are_bloat(table: dict[str, Any], times: int | N
         assert "ACCESS EXCLUSIVE" in (each.remedy or "")
 
 
+def test_vacuum_that_is_too_slow_is_told_to_pause_less() -> None:
+    """It is at work on the table, and there are dead rows all the same."""
+    table, work = hot(161_250), {"pg_stat_progress_vacuum": ({"pid": 7, "relname": "hot"},)}
+    found = found_in(SUM, {"pg_stat_user_tables": ({**table, **ZERO},), **work}, {"pg_stat_user_tables": (table,)})
+    assert "autovacuum_vacuum_cost_delay = 0" in (found[0].remedy or "")
+
+
 COPY = "COPY hot FROM STDIN"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.diagnose.examination import diagnose
 from penstock.watch.devices import measure_devices
-from support.made_samples import recording_of, sample, session
+from support.made_samples import database, recording_of, sample, session
 
 if TYPE_CHECKING:
     from penstock.core.values.diagnosis import Diagnosis
@@ -91,7 +91,7 @@ def test_a_disk_that_runs_full_is_told_with_who_fills_it() -> None:
         sample(
             float(t),
             session(None, pid=7, application="report"),
-            session("Timeout:PgSleep", pid=8, application="other"),
+            session("IPC:BgWorkerStartup", pid=8, application="other"),
             counters={"temp_files": (spills("fast", pid=7),), "host_devices": ({**device(float(t)), **space[t]},)},
         )
         for t in range(60)
@@ -100,6 +100,25 @@ def test_a_disk_that_runs_full_is_told_with_who_fills_it() -> None:
     assert (found.code, found.share) == ("temp-space-low", 0.5)
     assert "1.00 GB of 100 GB free at the least, and full in 1.00 s at this rate" in found.claim
     assert any("application report" in each.name for each in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("limit", "written", "codes"), [("8MB", 8, ["temp-file-limit"]), ("8MB", 2, []), ("-1", 8, []), (None, 8, [])]
+)
+def test_statements_that_fail_at_the_limit_of_temporary_files_are_named(
+    limit: str | None, written: int, codes: list[str]
+) -> None:
+    """Each of ten a second has written so many MiB, and is rolled back."""
+    samples = [
+        sample(
+            float(t),
+            session(None, pid=7),
+            counters={"temp_files": (spills(pid=7),), **database(0, 0, 10 * t, temp_bytes=10 * t * written * 2**20)},
+        )
+        for t in range(60)
+    ]
+    settings = {} if limit is None else {"temp_file_limit": limit}
+    assert [each.code for each in diagnose(recording_of(samples, settings=settings))] == codes
 
 
 def filling(*free_gb: float) -> list[Sample]:

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import psycopg
@@ -21,24 +22,31 @@ from penstock_lab.bench.command import commits
 from penstock_lab.bench.commits import plan
 from penstock_lab.bench.commits.plan import (
     QUICK,
+    CallUse,
     Size,
     SizeResult,
     Sweep,
     advise,
+    commit_cost,
+    match_metrics,
+    measure_all,
     multiples,
     plan_sizes,
     published_multiple,
 )
 from penstock_lab.bench.commits.run import SCHEMA, CallResult, DatabaseCounters, check_sums, experiment, measure_commits
-from penstock_lab.bench.commits.table import HEADING, rows
+from penstock_lab.bench.commits.table import use_rows
 from penstock_lab.topology.lab import Lab
 from penstock_lab.volumes import PACKAGES, check_machine
 from support import pgbouncer
 from support.command import run_process
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from penstock.core.values.device import CounterRow
+    from penstock.embedded.server import EmbeddedServer
     from support.servers import PgServer, ServerPool
 
 TINY = Sweep(
@@ -85,7 +93,62 @@ def test_runs_that_do_not_add_up_are_no_results(rows: int, commits: int, counted
     """A row or a commit is missing, or the server has not counted them: the article once read +0 rows."""
     counted = DatabaseCounters(xact_commit=40, tup_inserted=counted_rows)
     with pytest.raises(ServerError, match="do not match"):
-        check_sums(CallResult(pid=1, elapsed_s=1.0, rows=rows, commits=commits, counted=counted), rows=300, commits=30)
+        check_sums(CallResult(pid=1, use=_use(rows, commits, 1.0), counted=counted), rows=300, commits=30)
+
+
+def _use(rows: int, commits: int, elapsed_s: float, **more: Any) -> CallUse:
+    """Return what a call used: a tenth of its time on a processor, 1 kB of WAL and a flush for each commit."""
+    cpu = dict.fromkeys(("backend_cpu_s", "server_cpu_s", "machine_cpu_s"), elapsed_s / 10)
+    wal = {"wal_bytes": 1000 * commits, "wal_flushes": commits}
+    return CallUse(
+        **{"rows": rows, "commits": commits, "began_at_s": 0.0, "elapsed_s": elapsed_s, **cpu, **wal, **more}
+    )
+
+
+def _result(rows_per_commit: int, *uses: CallUse) -> SizeResult:
+    size = Size(rows_per_commit=rows_per_commit, rows=1000, total_rows=1000)
+    return SizeResult(size=size, runs_s=tuple(use.elapsed_s for use in uses), uses=uses)
+
+
+def test_what_a_commit_costs_is_what_it_adds_to_its_rows() -> None:
+    """1,000 rows alone take 1 s; with 100 commits 2 s, so a commit takes 10 ms, of which 4 ms are its backend's CPU."""
+    whole = _result(1000, _use(1000, 1, 1.0, backend_cpu_s=0.5))
+    small = _result(
+        10, _use(1000, 100, 1.5, backend_cpu_s=0.7), _use(1000, 100, 2.5, backend_cpu_s=1.1, server_cpu_s=None)
+    )
+    cost = commit_cost(small, whole)
+    assert cost is not None
+    assert cost.elapsed_s == pytest.approx(1.0 / 99)
+    assert cost.backend_cpu_s == pytest.approx(0.4 / 99)
+    assert cost.server_cpu_s is None
+    assert commit_cost(_result(500, _use(1000, 2, 1.1)), whole) is None
+    assert small.busy("backend_cpu_s") == pytest.approx(1.8 / 4)
+    assert (small.wal_bytes_per_commit, small.flushes_per_commit) == (1000, 1)
+    assert _result(10, _use(1000, 100, 1.0, wal_flushes=None)).flushes_per_commit is None
+
+
+def test_metrics_of_cloudwatch_count_by_the_seconds_of_the_runs() -> None:
+    """A run of 90 s fills a minute and half of the next, whose metrics another run shares."""
+    at = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    minutes = [at + number * timedelta(minutes=1) for number in range(3)]
+    rows: list[CounterRow] = [
+        {"measured_at": each.isoformat(), "period_s": 60, "CPUUtilization": cpu}
+        for each, cpu in zip(minutes, (50.0, 80.0, 5.0), strict=True)
+    ]
+    late: CounterRow = {**rows[0], "CommitLatency": 2.0}
+    metrics, share = match_metrics([*rows, late], [_use(1, 1, 90.0, began_at_s=at.timestamp())])
+    assert dict(metrics) == {"CPUUtilization": pytest.approx(60.0), "CommitLatency": 2.0}
+    assert share == pytest.approx(0.75)
+    assert match_metrics(rows, [_use(1, 1, 90.0)]) == ((), None)
+
+
+def test_all_rows_are_inserted_in_each_batch_size_if_their_number_is_given() -> None:
+    """Also one by one, however long it takes."""
+    sizes = plan_sizes(measure_all(2_500), row_s=1.0, commit_s=100.0)
+    assert [(size.rows_per_commit, size.is_scaled) for size in sizes] == [
+        (size, False) for size in (2_500, 1_000, 100, 10, 1)
+    ]
+    assert measure_all(2_500).check_rows == 2_000
 
 
 @pytest.mark.part("rest")
@@ -105,15 +168,34 @@ def test_processors_that_are_busy_during_the_procedure_are_measured(database18: 
     """The article's open question: beside the samples of each length, on this machine's processors."""
     sweep = replace(TINY, rows=200_000, rows_per_commit=(200_000, 100_000), rounds=1)
     (target,) = measure_commits(sweep, to=ConnectionFactory(database18)).targets
-    busy = [run.busy_cpus for run in target.sizes]
-    assert all(each is not None and 0 < each <= 1.1 * read_machine().cpu_count for each in busy)
-    assert rows(target)[0][HEADING.index("busy CPUs")] == f"{busy[0]:.2f}"
+    for run in target.sizes:
+        backend, server, machine = (run.busy(what) for what in ("backend_cpu_s", "server_cpu_s", "machine_cpu_s"))
+        assert backend is not None
+        assert server is not None
+        assert machine is not None
+        assert 0 < backend <= server * 1.1
+        assert server <= 1.1 * read_machine().cpu_count
+        assert machine > 0
+    assert use_rows(target)[0][1] == f"{target.sizes[0].busy('backend_cpu_s'):.2f}"
+
+
+@pytest.mark.part("rest")
+@pytest.mark.parametrize("major", [16, 18])
+def test_each_commit_flushes_wal_once(new_server: Callable[..., EmbeddedServer], major: int) -> None:
+    """Beside what other processes flush; a row and a commit write more than 100 bytes."""
+    server = new_server(major, fsync="on")
+    (target,) = measure_commits(replace(TINY, rounds=0), to=ConnectionFactory(server.ensure_running())).targets
+    single = target.sizes[-1]
+    assert single.flushes_per_commit is not None
+    assert single.wal_bytes_per_commit is not None
+    assert 0.9 <= single.flushes_per_commit <= 1.5
+    assert single.wal_bytes_per_commit > 100
 
 
 def test_a_volume_is_refused_for_a_server_of_the_user() -> None:
     """It has its own."""
     with pytest.raises(UsageError, match="--volume needs a topology"):
-        commits(to="host=x", volume="gp2:250GiB")
+        commits(to="host=x", volume=["gp2:250GiB"])
 
 
 @pytest.mark.part("rest")
@@ -124,9 +206,25 @@ def test_servers_on_volumes_stand_beside_a_quorum_without(servers: ServerPool, m
     except LabError as error:
         pytest.skip(str(error))
     monkeypatch.setenv("PENSTOCK_HOME", str(servers.new_home()))
-    result = measure_commits(TINY, shapes=("single", "multi-az", "quorum"), volume="gp3:1GiB:1000:125")
-    names = ["single on gp3:1GiB:1000:125", "multi-az on gp3:1GiB:1000:125", "quorum"]
-    assert [target.name for target in result.targets] == names
+    volumes = ("gp3:1GiB:1000:125", "unlimited@5ms")
+    result = measure_commits(TINY, shapes=("single", "multi-az", "quorum"), volumes=volumes)
+    names = [f"{shape} on {volume}" for shape in ("single", "multi-az") for volume in volumes]
+    assert [target.name for target in result.targets] == [*names, "quorum"]
+    # Each commit of a single row waits for one flush at least.
+    for target in result.targets:
+        if target.name.endswith("@5ms"):
+            assert target.sizes[-1].uses[0].elapsed_s >= 300 * 0.005
+
+
+@pytest.mark.part("rest")
+def test_each_commit_of_a_quorum_whose_zones_are_distant_waits_for_them(
+    servers: ServerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There and back; one server alone has no zones."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(servers.new_home()))
+    result = measure_commits(TINY, shapes=("single", "quorum"), zone_latency_s=0.002)
+    assert [target.name for target in result.targets] == ["single", "quorum, zones 2 ms away"]
+    assert result.targets[1].sizes[-1].uses[0].elapsed_s >= 300 * 2 * 0.002
 
 
 def test_somebody_elses_schema_is_refused_and_stays(database18: str) -> None:

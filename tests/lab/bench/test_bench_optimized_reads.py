@@ -142,9 +142,21 @@ def test_each_query_stands_by_itself_and_spills_beside_the_article() -> None:
     target = ReadsTargetResult(name="single", postgresql="18.4", steps=(STEP,))
     assert [row[1:3] for row in time_rows(target, cpu_count=2)] == [(ALL, "6.0"), ("a", "2.0"), ("b", "4.0")]
     assert io_rows(target, rows=1_000_000) == [
-        ("4", "2.00", "10.9", "4.00/2.00", "50%", "3.0", "-", "-", "-", "4/8"),
+        ("4", "2.00", "10.9", "0.18", "4.00/2.00", "50%", "3.0", "-", "-", "-", "4/8"),
     ]
     assert published_temp_bytes(5, rows=1_000_000) is None
+
+
+def test_a_disk_that_never_waits_is_forecast_from_the_volume_alone() -> None:
+    """The time without waits, or that of all processors, whichever is more; not known without both."""
+    waits = replace(STEP.runs[0], volume_s=(10.0,), local_s=(4.0,), wait_s=(7.0,), busy_s=(10.0,))
+    step = ReadsStep(sessions=4, runs=(waits, replace(waits, query="b", wait_s=(2.0,))))
+    assert step.waiting == pytest.approx(0.45)
+    assert step.forecast_s(cpu_count=2) == 5.0 + 8.0
+    target = ReadsTargetResult(name="single", postgresql="18.4", steps=(step,))
+    shown = [row[-3:] for row in time_rows(target, cpu_count=2)]
+    assert shown == [("45%", "13.0", "1.62"), ("70%", "5.0", "1.25"), ("20%", "8.0", "2.00")]
+    assert (STEP.waiting, STEP.forecast_s(cpu_count=2)) == (None, None)
 
 
 def test_sides_begin_in_turn() -> None:
@@ -201,6 +213,7 @@ def test_the_gain_grows_with_the_sessions() -> None:
     assert gains[-1] > gains[0]
     assert gains[-1] > 1.2
     assert all(step["temp_bytes"] > 50_000_000 for step in target["steps"])
+    assert all(0 < step["waiting"] < 1 and step["forecast_s"] > 0 for step in target["steps"])
     # Temporary files lie on a disk: what is written to them is written to the local device.
     assert [device["kind"] for device in target["local_devices"]].count("memory") == 0
     assert sum(query["local"]["write_bytes"] for query in target["steps"][-1]["queries"]) > 50_000_000

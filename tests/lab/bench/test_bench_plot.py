@@ -13,10 +13,10 @@ from benchmarks.recorded import read_commits
 
 from penstock.core.errors import SourceError, UsageError
 from penstock.core.host.machine import read_machine
-from penstock.report.plot import check_plot, draw_plot
 from penstock_lab.bench.commits.plan import Size, SizeResult
 from penstock_lab.bench.commits.run import Check, CommitsResult, CommitsTargetResult
 from penstock_lab.bench.commits.table import MARK, as_object, chart, describe_rounds, overview, rows
+from penstock_lab.bench.plot import check_plot, draw_plot
 from support.command import run_process
 
 if TYPE_CHECKING:

@@ -25,14 +25,18 @@ from penstock_lab.bench.bulk_load.plan import (
     StepRuns,
     choose_steps,
     find_bottlenecks,
+    find_spread,
     judge,
     scale,
+    steps_without_volumes,
+    summarize_minutes,
 )
 from penstock_lab.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
 from penstock_lab.bench.bulk_load.table import (
     LOAD_HEADING,
     as_object,
     chart,
+    describe_rounds,
     load_rows,
     recovery_rows,
     settled_rows,
@@ -46,6 +50,7 @@ FILE = DataFile(table="title.principals", path=Path("x.gz"), rows=3, plain_bytes
 LIMITS = VolumeLimits(iops=1_000, bytes_per_s=100 * MIB, instance_bytes_per_s=50 * MIB)
 RUN = BulkLoadRun(
     seconds=2.0,
+    began_at="2026-11-29T10:00:30+00:00",
     rows=3,
     samples=40,
     sessions=2.0,
@@ -56,7 +61,9 @@ RUN = BulkLoadRun(
     mean_queue=3.0,
     ios_per_s=950.0,
     bytes_per_s=10.0 * MIB,
+    peak_bytes_per_s=20.0 * MIB,
     cpu=0.3,
+    peak_cpu=0.9,
 )
 
 
@@ -128,16 +135,16 @@ def test_two_limits_are_both_shown_the_nearer_first() -> None:
 def test_one_slow_run_does_not_move_the_median() -> None:
     """A disturbed run is not what a step takes."""
     (target,) = result().targets
-    assert time_rows(target)[1][2:6] == ("2.00", "1.00", "60.00", "1.00")
+    assert time_rows(target)[1][2:7] == ("3", "2.00", "1.00", "60.00", "1.00")
 
 
 def test_tables_have_the_articles_figures_beside_ours() -> None:
     """Its seconds, its multiples and its queue; what it does not have is a dash."""
     (target,) = result().targets
-    assert [row[6:] for row in time_rows(target)[:3]] == [("345", "1.00"), ("345", "1.00"), ("62", "0.18")]
-    first = dict(zip(LOAD_HEADING, load_rows(target)[0], strict=True))
-    assert (first["IOPS"], first["of"], first["peak"], first["published"]) == ("950", "52", "9.0", "2,048")
-    assert (first["at its limit"], first["diagnosis"], first["names it"]) == ("IOPS", "volume-iops", "yes")
+    assert [row[7:] for row in time_rows(target)[:3]] == [("345", "1.00"), ("62", "0.18"), ("62", "0.18")]
+    first = load_rows(target)[0]
+    assert first[1:11] == ("950", "1,000", "10.5", "21.0", "52", "3.0", "9.0", "2,048", "30%", "90%")
+    assert first[11:14] == ("IOPS", "volume-iops", "yes")
     assert load_rows(target)[4][LOAD_HEADING.index("published")] == "-"
     assert [row[1:3] for row in recovery_rows(target)] == [("15", "2.00"), ("15", "2.00")]
 
@@ -152,19 +159,60 @@ def test_steps_until_nothing_is_left_to_be_written_are_compared_with_psqls() -> 
 def test_what_differs_from_the_article_is_said() -> None:
     """For each step, and for the import."""
     text = "\n".join(describe_bulk_load(result()))
-    assert "imports inside the server" in text
     assert "the burst bucket is spent" in text
-    assert "345 s down to 44 s" in text
+    assert "from 57 to 44 s" in text
 
 
-def test_the_articles_last_step_is_one_file_with_the_settings() -> None:
-    """The article's 345 and 44 s are of the same file, imported by the same call; so are the steps here."""
+def test_every_published_step_is_an_import_by_the_server() -> None:
+    """In the article's order; its gain by settings can be read for one file, and for the seven."""
     of_article = [step for step in STEPS if step.published_s is not None]
-    first, last = of_article[0], of_article[-1]
-    assert (first.published_s, last.published_s) == (345, 44)
-    assert (first.load, last.load) == ("aws_s3", "aws_s3 with settings")
-    assert first.is_one_file
-    assert last.is_one_file
+    assert [step.published_s for step in of_article] == [345, 62, 62, 129, 57, 44]
+    assert all(step.is_import for step in of_article)
+    pairs = [(step.load, step.is_one_file) for step in STEPS if step.is_import and step.has_settings]
+    without = [(step.load, step.is_one_file) for step in STEPS if step.volume == PROVISIONED and not step.has_settings]
+    assert pairs == [("aws_s3 in turn", True), ("aws_s3 in turn", False), ("aws_s3 in parallel", False)]
+    assert set(pairs) < set(without)
+
+
+def test_a_server_of_the_user_has_the_same_steps_with_s3_and_psqls_without() -> None:
+    """One file, the seven in each way, and penstock; without S3 the settings are tried by penstock alone."""
+    loads = [(step.load, step.is_one_file, step.has_settings) for step in steps_without_volumes(has_s3=True)]
+    assert loads == [
+        *((load, one, False) for load, one in (("aws_s3 in turn", True), ("aws_s3 in turn", False))),
+        ("aws_s3 in parallel", False, False),
+        *((load, one, True) for load, one in (("aws_s3 in turn", True), ("aws_s3 in turn", False))),
+        ("aws_s3 in parallel", False, True),
+        ("penstock", False, False),
+        ("penstock", False, True),
+    ]
+    assert [step.load for step in steps_without_volumes(has_s3=False)] == [
+        *("psql in turn", "psql in turn", "psql in parallel", "penstock", "penstock")
+    ]
+
+
+def test_a_step_whose_times_differ_runs_more_often() -> None:
+    """As its median says less."""
+    assert find_spread([replace(RUN, seconds=seconds) for seconds in (1.0, 1.1, 1.2)]) == pytest.approx(0.2 / 1.1)
+    assert "7 of steps" not in describe_rounds(result())
+    (target,) = result().targets
+    wide = replace(target.steps[0], runs=(RUN,) * 7)
+    shown = replace(result(), targets=(replace(target, steps=(wide, *target.steps[1:])),))
+    assert describe_rounds(shown) == "medians of 3 interleaved rounds, 7 of steps whose times differ by more than 20%"
+
+
+def test_the_figures_of_an_instance_are_those_of_the_runs_minutes() -> None:
+    """The mean of the minutes, the highest of a minute; another minute's are of another run."""
+    names = ("DiskQueueDepth", "ReadIOPS", "WriteIOPS", "ReadThroughput", "WriteThroughput", "CPUUtilization")
+
+    def rows(*values: float) -> list[dict[str, object]]:
+        minutes = ("2026-11-29T10:00:00+00:00", "2026-11-29T10:01:00+00:00", "2026-11-29T10:02:00+00:00")
+        return [{"measured_at": at, **dict.fromkeys(names, value)} for at, value in zip(minutes, values, strict=True)]
+
+    run = replace(RUN, seconds=60.0)
+    found = summarize_minutes(rows(10, 30, 99), rows(20, 50, 99), run)
+    assert (found.mean_queue, found.peak_queue, found.ios_per_s) == (20, 50, 40)
+    assert (found.bytes_per_s, found.peak_bytes_per_s, found.cpu, found.peak_cpu) == (40, 100, 0.2, 0.5)
+    assert summarize_minutes([], [], run).peak_queue is None
 
 
 def test_a_result_is_read_back_from_its_object_and_drawn() -> None:
@@ -173,7 +221,7 @@ def test_a_result_is_read_back_from_its_object_and_drawn() -> None:
     assert read_bulk_load(json.loads(json.dumps(as_object(made)))) == made
     measured, published = chart(made).lines
     assert [point.x for point in measured.points] == list(range(1, len(STEPS) + 1))
-    assert [point.x for point in published.points] == [1, 2, 3, 4, 5, 6, 7]
+    assert [point.x for point in published.points] == [1, 2, 3, 4, 5, 6]
 
 
 def test_given_volumes_take_the_place_of_the_articles() -> None:
@@ -188,6 +236,8 @@ def test_options_that_cannot_go_together_are_refused() -> None:
     """A server of the user has its own volumes; a volume has a form, and limits."""
     with pytest.raises(UsageError, match="--volume needs a topology"):
         bulk_load(to="host=x", volume=["gp2:250GiB"])
+    with pytest.raises(UsageError, match="--s3 needs --to"):
+        bulk_load(s3="s3://b")
     with pytest.raises(UsageError, match="not a valid volume"):
         bulk_load(volume=["gp9"])
     with pytest.raises(UsageError, match='unknown topology "quorum"'):

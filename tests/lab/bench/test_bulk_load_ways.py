@@ -93,7 +93,7 @@ def test_steps_are_interleaved_and_the_last_ones_tables_stay(server: EmbeddedSer
 
 
 @pytest.mark.part("rest")
-@pytest.mark.parametrize("load", ["psql in parallel", "penstock", "penstock with settings"])
+@pytest.mark.parametrize("load", ["psql in parallel", "penstock"])
 def test_every_way_stores_what_the_first_stores(connection: psycopg.Connection, setting: LoadTask, load: Load) -> None:
     """The ways differ in time alone: quotes, backslashes and nulls too are the same."""
     sums = []

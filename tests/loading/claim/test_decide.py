@@ -14,8 +14,8 @@ from penstock.core.values.table import ColumnMap, TableName
 from penstock.ledger.lookup import LedgerFindings
 from penstock.ledger.values import KnownObject, LedgerObject
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, decide_load, decide_objects, find_known
+from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.plan import TargetPlan
-from penstock.loading.values.work import PlannedObject
 from support.plans import sample_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import Column, ColumnMap, TableName
 from penstock.loading.copy.encoded import GAINS, KINDS, EncodedBlocks, gain_per_row, gains_of, make_binary
 from penstock.loading.copy.payload import make_encoder as make_text_encoder
-from penstock.loading.values.block import Block
+from penstock.loading.values.objects import Block
 
 _CSV = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=False, encoding="UTF8")
 

@@ -10,7 +10,7 @@ from penstock.core.errors import UsageError
 from penstock.core.values.dialect import Dialect, TextFormat
 from penstock.core.values.table import ColumnMap, TableName
 from penstock.loading.copy.payload import Encoder, make_encoder
-from penstock.loading.values.block import Block, LineEnd
+from penstock.loading.values.objects import Block, LineEnd
 
 TABLE = TableName(schema="s", name="t")
 PLAIN = ColumnMap(columns=("a", "b"), field_count=2)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.core.connect.connection import Connection
     from penstock.loading.copy.payload import Encoder
-    from penstock.loading.values.block import Block
+    from penstock.loading.values.objects import Block
 
 STAGING = TableName(schema="public", name="staged")
 PLAIN = TableName(schema="public", name="t")

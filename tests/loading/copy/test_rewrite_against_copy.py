@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.loading.values.block import LineEnd, Segment
+    from penstock.loading.values.objects import LineEnd, Segment
 
 Format = Literal["csv", "text", "tsv"]
 Row = tuple[str | None, ...]

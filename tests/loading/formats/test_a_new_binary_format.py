@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.values.source import ObjectSample
     from penstock.core.values.table import TableFacts
     from penstock.loading.formats.format import Opened, RangeSums, ReadTools
-    from penstock.loading.values.block import Block
-    from penstock.loading.values.work import PlannedObject
+    from penstock.loading.values.objects import Block, PlannedObject
 
 _MAGIC = b"\xfeREC"
 _RECORD = struct.Struct("<i6s")

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from penstock.core.values.source import ObjectSample
     from penstock.core.values.table import TableFacts
     from penstock.loading.formats.format import Opened, RangeSums, ReadTools
-    from penstock.loading.values.block import Block
+    from penstock.loading.values.objects import Block, PlannedObject
     from penstock.loading.values.plan import TargetPlan
-    from penstock.loading.values.work import PlannedObject
 
 
 class FixedWidth(Format):

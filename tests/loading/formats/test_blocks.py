@@ -14,7 +14,7 @@ from penstock.core.values.dialect import Dialect, TextFormat
 from penstock.loading.formats.blocks import BlockReader, make_cutter
 
 if TYPE_CHECKING:
-    from penstock.loading.values.block import Block
+    from penstock.loading.values.objects import Block
 
 PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 

@@ -18,7 +18,7 @@ from penstock.loading.formats.text import read_missing
 from support.torn_model import FIELD_COUNT, Part, make_file, read_model
 
 if TYPE_CHECKING:
-    from penstock.loading.values.block import Block
+    from penstock.loading.values.objects import Block
 
 LONGEST_PIECE = 20
 

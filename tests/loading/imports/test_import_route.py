@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from penstock.cli.main import main
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, PenstockError, ServerError, SourceError, TargetError, UsageError
 from penstock.core.values.job import LoadJob, LoadRules
-from penstock.core.values.mode import Link
 from penstock.ledger.listing import list_loads, list_objects
 from support.loads import Loads
 
@@ -348,46 +346,15 @@ def test_missing_region_is_told(s3: S3Lab, loads: Loads, monkeypatch: pytest.Mon
     assert caught.value.hint == "Set AWS_REGION to it."
 
 
-def test_plan_says_which_route_and_why(s3: S3Lab, loads: Loads, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the command line; auto measures that this server is near."""
+def test_plan_says_which_route(s3: S3Lab, loads: Loads, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the command line."""
     s3.put("d/a.csv", _BODY)
     arguments = ["load", "s3://lab/d/", "--into", "t", "--to", loads.conninfo, "--no-record"]
     assert main([*arguments, "--via", "server", "--plan"]) == 0
     assert "route     server: it imports each object" in capsys.readouterr().out
-    assert main([*arguments, "--via", "auto", "--plan", "--json"]) == 0
-    route = json.loads(capsys.readouterr().out)["route"]
-    assert (route["via"], route["reason"]) == ("client", "auto: 1 object, fewer than sessions")
     assert main([*arguments, "--via", "server", "--check"]) == UsageError.exit_code
     assert main([*arguments, "--via", "server", "--quiet"]) == 0
     assert loads.rows() == _ROWS
-
-
-@pytest.mark.parametrize(
-    ("key", "body", "reason"),
-    [
-        ("z.csv", b"b,a\nx,9\n", "its columns are ordered otherwise"),
-        ("z.csv.gz", gzip.compress(b"a,b\n9,x\n"), "without the metadata Content-Encoding"),
-        ("z.csv.bz2", bz2.compress(b"a,b\n9,x\n"), "it is compressed with bzip2"),
-    ],
-    ids=["order", "encoding", "codec"],
-)
-def test_auto_takes_the_client_if_an_object_cannot_be_imported(
-    s3: S3Lab, loads: Loads, monkeypatch: pytest.MonkeyPatch, key: str, body: bytes, reason: str
-) -> None:
-    """That is no error either: nothing may be refused by auto which the client's route loads."""
-    monkeypatch.setattr(
-        "penstock.loading.imports.choose.measure_link", lambda _: Link(round_trip_s=0.1, bytes_per_s=1e6)
-    )
-    for number in range(20):
-        s3.put(f"d/{number}.csv", b"a,b\n%d,x\n" % number)
-    wanted = LoadJob(targets=(job(),), rules=LoadRules(via="auto", retry_for=0.0))
-    with loads.loader() as loader:
-        assert loader.plan(wanted).route.via == "server"
-        s3.put(f"d/{key}", body)
-        plan = loader.plan(wanted)
-        assert plan.route.via == "client"
-        assert reason in plan.route.reason
-        assert loader.run(plan).rows == 21
 
 
 def test_job_file_names_the_route(s3: S3Lab, loads: Loads, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,24 +12,23 @@ from penstock.core.errors import ServerError, TargetError, UsageError
 from penstock.core.tuning import BatchPlan
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.job import LoadJob, LoadRules, TargetJob
-from penstock.core.values.mode import ImportRights, Link, RoutePlan, Via
+from penstock.core.values.mode import ImportRights, RoutePlan
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.source import ColumnarSample, SourceObject
 from penstock.core.values.table import ColumnMap
-from penstock.loading.imports.route import RouteFacts, choose_route, import_sessions
+from penstock.loading.imports.route import RouteFacts, import_sessions, plan_import
 from penstock.loading.imports.server import S3Object, compose_import, read_result
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.objects import CopySpec
 from penstock.loading.values.plan import LoadPlan, SessionPlan
 from penstock.rds.values import AssociatedRole
 from support.plans import SERVER
 
 _RIGHTS = ImportRights(role="etl", is_available=True, exists=True, is_trusted=True, may_use=True, may_execute=True)
 _FACTS = RouteFacts(rights=_RIGHTS, region="eu-west-1", server_major=18)
-_FAR = Link(round_trip_s=0.08, bytes_per_s=10e6)
 _DIALECT = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=True, encoding="UTF8")
 
 
-def make_plan(via: Via, *, objects: int = 8, dialect: Dialect = _DIALECT) -> LoadPlan:
+def make_plan(*, objects: int = 8, dialect: Dialect = _DIALECT) -> LoadPlan:
     """Return the plan of a load of so many objects by four sessions."""
     job = TargetJob(sources=("s3://b/d/",), into=parse_table_name("t"))
     sources = tuple(
@@ -48,7 +47,7 @@ def make_plan(via: Via, *, objects: int = 8, dialect: Dialect = _DIALECT) -> Loa
     )
     return LoadPlan(
         load_id="1",
-        job=LoadJob(targets=(job,), rules=LoadRules(via=via)),
+        job=LoadJob(targets=(job,), rules=LoadRules(via="server")),
         server=SERVER,
         targets=(target,),
         sessions=SessionPlan(initial=4, maximum=9, is_adaptive=True, reason="server has 5 CPUs"),
@@ -59,57 +58,30 @@ def make_plan(via: Via, *, objects: int = 8, dialect: Dialect = _DIALECT) -> Loa
 
 def choose(plan: LoadPlan, facts: RouteFacts) -> RoutePlan:
     """Return the route of a plan."""
-    return choose_route(plan.targets, plan.job.rules, facts, sessions=plan.sessions.initial)
+    return plan_import(plan.targets, plan.job.rules, facts)
 
 
 def test_server_gets_a_session_for_each_object_at_most() -> None:
     """Their number is fixed, as objects end in steps that measure nothing."""
-    plans = [make_plan("server", objects=count) for count in (3, 8)]
+    plans = [make_plan(objects=count) for count in (3, 8)]
     few, many = (import_sessions(plan.targets, plan.sessions) for plan in plans)
     route = choose(plans[0], _FACTS)
     assert (route.via, route.region, few.initial, few.maximum) == ("server", "eu-west-1", 3, 3)
     assert (many.initial, many.maximum, many.is_adaptive) == (4, 4, False)
 
 
-@pytest.mark.parametrize(
-    ("objects", "link", "via", "reason"),
-    [
-        (8, _FAR, "server", "auto: round trip 80.0 ms, 10 MB/s, 8 objects"),
-        (4, _FAR, "server", "auto: round trip 80.0 ms, 10 MB/s, 4 objects"),
-        (3, _FAR, "client", "auto: 3 objects, fewer than sessions"),
-        (8, replace(_FAR, round_trip_s=0.001), "client", "auto: the server is near, round trip 1.0 ms, 10 MB/s"),
-        (8, replace(_FAR, bytes_per_s=90e6), "client", "auto: the server is near, round trip 80.0 ms, 90 MB/s"),
-    ],
-)
-def test_auto_takes_the_server_if_it_is_far_and_objects_are_many(
-    objects: int, link: Link, via: str, reason: str
-) -> None:
-    """The rule that docs/s3-import.md states; the reason is what --plan shows."""
-    route = choose(make_plan("auto", objects=objects), replace(_FACTS, link=link))
-    assert (route.via, route.reason) == (via, reason)
-
-
 def test_columnar_files_are_left_to_the_client() -> None:
     """COPY on the server has no Parquet."""
-    plan = make_plan("server")
+    plan = make_plan()
     plan.targets[0].format = "columnar"  # type: ignore[misc]
     plan.targets[0].own = ColumnarSample(format="parquet", fields=(), rows=1, parts=1)  # type: ignore[misc]
     with pytest.raises(UsageError, match="--via server cannot be used with format parquet"):
         choose(plan, _FACTS)
 
 
-def test_auto_takes_the_client_if_the_server_cannot() -> None:
-    """Because of the job, or of what the server lacks; that is no error."""
-    plan = make_plan("auto", dialect=replace(_DIALECT, nulls=("", "NULL")))
-    assert "several null texts" in choose(plan, replace(_FACTS, link=_FAR)).reason
-    facts = replace(_FACTS, link=_FAR, rights=replace(_RIGHTS, exists=False))
-    route = choose(make_plan("auto"), facts)
-    assert (route.via, route.reason) == ("client", "auto: extension aws_s3 does not exist")
-
-
 def test_header_in_text_needs_postgresql_15() -> None:
     """COPY refuses it before."""
-    plan = make_plan("server", dialect=replace(_DIALECT, format="text", quote=None, escape=None, nulls=("\\N",)))
+    plan = make_plan(dialect=replace(_DIALECT, format="text", quote=None, escape=None, nulls=("\\N",)))
     assert choose(plan, replace(_FACTS, server_major=15)).is_import
     with pytest.raises(UsageError, match="a header in format text"):
         choose(plan, replace(_FACTS, server_major=14))
@@ -127,10 +99,10 @@ def test_header_in_text_needs_postgresql_15() -> None:
 def test_role_of_the_instance_must_be_active(roles: tuple[AssociatedRole, ...], told: str) -> None:
     """On RDS, if AWS answers."""
     with pytest.raises(TargetError, match=told) as caught:
-        choose(make_plan("server"), replace(_FACTS, roles=roles, instance="db-1"))
+        choose(make_plan(), replace(_FACTS, roles=roles, instance="db-1"))
     assert caught.value.hint
     active = AssociatedRole(arn="arn:r", feature="s3Import", status="ACTIVE")
-    assert choose(make_plan("server"), replace(_FACTS, roles=(*roles, active), instance="db-1")).is_import
+    assert choose(make_plan(), replace(_FACTS, roles=(*roles, active), instance="db-1")).is_import
 
 
 def test_names_and_values_of_the_call_are_quoted() -> None:

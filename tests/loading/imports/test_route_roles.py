@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.core.aws.calls import Gap
-from penstock.loading.imports.choose import roles_of
+from penstock.loading.imports.route import roles_of
 from penstock.rds.values import AssociatedRole
 
 _ROLE = AssociatedRole(arn="arn:r", feature="s3Import", status="ACTIVE")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.changes.values import IndexOrKey, IndexPlan
-from penstock.loading.steps.changes_plan import ChangesPlan, TableChangesPlan
+from penstock.loading.steps.changes import ChangesPlan, TableChangesPlan
 from penstock.loading.views.outcome import describe_steps
 
 

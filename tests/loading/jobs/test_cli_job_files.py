@@ -12,7 +12,7 @@ from penstock import __version__
 from penstock.core.errors import UsageError
 from penstock.core.values.job import Housekeeping, LoadRules, Request
 from penstock.core.values.table import TableName
-from penstock.loading.jobs.jobfile import read_job_file
+from penstock.loading.jobs import read_job_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,7 @@ import penstock
 from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, flag
 from penstock.core.errors import UsageError
 from penstock.core.values.options import option_of
-from penstock.loading.jobs.jobfile import read_job_file
-from penstock.loading.jobs.request import make_request, make_target
+from penstock.loading.jobs import make_request, make_target, read_job_file
 
 if TYPE_CHECKING:
     from dataclasses import Field

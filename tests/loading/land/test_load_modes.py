@@ -14,8 +14,7 @@ from penstock.core.errors import DataError, FileLocation, PenstockError, TargetE
 from penstock.core.values.job import LoadJob, LoadRules, Transform
 from penstock.ledger.listing import list_loads
 from penstock.loading.indexes.table_changes import TableChanges
-from penstock.loading.jobs.jobfile import read_job_file
-from penstock.loading.jobs.request import make_target
+from penstock.loading.jobs import make_target, read_job_file
 from penstock.loading.loader import Loader
 from penstock.loading.plan.identity import job_from_json, job_to_json
 from penstock.loading.views.outcome import describe_outcome, outcome_object

@@ -46,12 +46,6 @@ REFUSED = {
     "sync without DELETE": Refused(
         setup=_KEYED, options=_SYNC, grants="SELECT, INSERT, UPDATE ON t", message="permission denied for table"
     ),
-    "marks without UPDATE": Refused(
-        setup=_KEYED + "ALTER TABLE t ADD c text;",
-        options=f'{_SYNC} --sync-delete "SET c = now()" --set c={{null}}',
-        grants="SELECT, INSERT, UPDATE (a, b) ON t",
-        message="permission denied for table",
-    ),
     "upsert without UPDATE": Refused(
         setup=_KEYED, options=_UPSERT, grants="SELECT, INSERT ON t", message="permission denied for table"
     ),
@@ -169,11 +163,6 @@ REFUSED = {
     ),
     "columns added to another role's table": Refused(
         setup="CREATE TABLE t (a int);", options="--add-columns", grants="INSERT ON t", message="must be owner of table"
-    ),
-    "marks without a value": Refused(
-        setup=_KEYED + "ALTER TABLE t ADD c text;",
-        options=f'{_SYNC} --sync-delete "SET c = now()"',
-        message='column "c" of',
     ),
     "columns named as those of staging tables": Refused(
         setup="CREATE TABLE t (a int PRIMARY KEY, penstock_seq text);",

@@ -14,7 +14,7 @@ from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.values.job import LoadJob, TargetJob
 from penstock.loading.loader import Loader
 from penstock.loading.plan.space import estimate_needs, estimate_wal
-from penstock.loading.values.work import all_objects
+from penstock.loading.values.objects import all_objects
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:

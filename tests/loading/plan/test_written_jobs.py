@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
+from penstock.core.errors import TargetError
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import LoadJob, LoadRules, TargetJob
 from penstock.core.values.names import parse_table_name
@@ -35,3 +38,13 @@ def test_job_of_an_older_version_means_what_it_meant() -> None:
     del fields["format"], fields["rules"]["freeze"]
     read = job_from_json(json.dumps(fields))
     assert read.rules == replace(_JOB.rules, freeze="never")
+
+
+def test_former_option_is_read_if_it_says_what_this_version_does() -> None:
+    """With another value the job is refused, as one with an option of a later version is."""
+    fields = json.loads(job_to_json(_JOB))
+    fields["targets"][0]["sync_delete"] = "delete"
+    assert job_from_json(json.dumps(fields)) == _JOB
+    fields["targets"][0]["sync_delete"] = "SET gone = now()"
+    with pytest.raises(TargetError, match='option "sync_delete" is unknown'):
+        job_from_json(json.dumps(fields))

@@ -14,7 +14,7 @@ from penstock.core.units import KIB, MIB
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.source import SourceObject
 from penstock.loading.read.feed import Abandoned, BlockFeed, FeedPlan, NothingReady
-from penstock.loading.values.work import PlannedObject
+from penstock.loading.values.objects import PlannedObject
 
 if TYPE_CHECKING:
     from penstock.loading.values.plan import TargetPlan

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.loading.values.block import LineEnd
+    from penstock.loading.values.objects import LineEnd
 
 Format = Literal["csv", "text", "tsv"]
 

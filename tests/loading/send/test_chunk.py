@@ -9,7 +9,7 @@ import pytest
 from penstock.core.values.dialect import Dialect
 from penstock.loading.formats.blocks import BlockReader, make_cutter
 from penstock.loading.send.chunk import Chunk
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.objects import CopySpec
 
 DIALECT = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=False, encoding="UTF8")
 SPEC = CopySpec(

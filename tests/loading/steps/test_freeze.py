@@ -17,7 +17,6 @@ from psycopg.pq import TransactionStatus
 
 from penstock.core.errors import PenstockError, UsageError
 from penstock.core.values.job import LoadRules, TargetJob
-from penstock.loading.steps.pages import WrittenPages
 from support.loads import IMPATIENT, Loads, target, write_csv
 
 if TYPE_CHECKING:
@@ -259,16 +258,6 @@ def test_load_that_creates_its_table_may_be_run_again(ledger18: str, files: list
     assert loads.run(job(files[:1], create=True), rules=WITHOUT_VACUUM).rows == 0
     loads.run(job(files, create=True), rules=WITHOUT_VACUUM)
     assert loads.count() == 10_000
-
-
-def test_load_says_what_the_server_wrote_and_how_much_is_frozen(ledger18: str, files: list[Path]) -> None:
-    """Until its VACUUM ended."""
-    loads = Loads(ledger18, least_verdict_bytes=0)
-    part = loads.run(job(files, create=True), rules=ALWAYS).steps["pages"]
-    assert isinstance(part, WrittenPages)
-    assert part.frozen_percent == 100.0
-    assert part.wal_bytes > 0
-    assert "100 % of the pages are frozen" in "".join(map(str, part.describe()))
 
 
 def test_triggers_on_truncate_fire_once(ledger18: str, files: list[Path]) -> None:

@@ -1,5 +1,5 @@
 -- attached.sql: the indexes or foreign keys of partitions that are attached to an index or key of the parent table
--- returns changes.tables.parents.AttachedRow; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.rebuild.AttachedRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v name=pg_class_oid_index -f attached.sql
 --
 -- An invalid foreign key is not attached to a valid one.

@@ -1,5 +1,5 @@
 -- partitions.sql: the direct partitions of a table
--- returns changes.tables.parents.PartitionRow; needs no privilege; PostgreSQL 14+
+-- returns changes.tables.rebuild.PartitionRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f partitions.sql
 SELECT c.oid,
        n.nspname::text AS schema,

@@ -6,11 +6,12 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
 
 import psycopg
 
+from penstock.changes.context import Context
 from penstock.changes.tables.rebuild_plan import RebuildPlan, chain_rivals, choose_memory, choose_workers, cost_share
+from penstock.changes.values import Change
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
@@ -18,10 +19,6 @@ from penstock.core.host.process import holding_interrupts
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.values.accounts import StepProgress
-
-if TYPE_CHECKING:
-    from penstock.changes.context import Context
-    from penstock.changes.values import Change
 
 _CANCEL_TIMEOUT_S = 10.0
 

@@ -19,10 +19,10 @@ from penstock.changes.tables.look import describe_change, look_at
 from penstock.changes.tables.parts import capture_for, check_foreign_key_record, is_foreign_key, parent_id_of
 from penstock.changes.tables.rebuild import as_owner
 from penstock.changes.values import SERVER, Change
+from penstock.core.catalogue.catalog import read_partition_line
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.values.table import TableName
 
 _TRIGGER = "SELECT tgfoid::bigint FROM pg_catalog.pg_trigger WHERE tgrelid = %s::bigint::oid AND tgname = %s"
 
@@ -58,7 +58,7 @@ def refuse_copied(connection: Connection, copied: Sequence[Change], oids: Sequen
     `copied` are the records that came with the dump, as `refuse_missing` returns them. `oids` are those of the tables,
     None for every table. A record of a change that is already restored is no obstacle. Raises ServerError.
     """
-    names = _find_names(connection, oids) if copied and oids is not None else set()
+    names = set(read_partition_line(connection, oids).values()) if copied and oids is not None else set()
     changes = [change for change in copied if oids is None or change.target in names]
     left = [change for change, here in _find_here(connection, changes) if here is None or _is_left(connection, here)]
     if left:
@@ -67,22 +67,6 @@ def refuse_copied(connection: Connection, copied: Sequence[Change], oids: Sequen
             detail=f"Not restored: {', '.join(dict.fromkeys(map(describe_change, left)))}.",
             hint="Run penstock repair, which restores it; until then nothing is loaded into the table.",
         )
-
-
-def _find_names(connection: Connection, oids: Sequence[int]) -> set[TableName]:
-    """Return the names of tables, of their partitions and of the tables whose partitions they are."""
-    query = """
-        SELECT n.nspname::text, c.relname::text
-          FROM pg_catalog.unnest(%s::oid[]) AS o (id)
-         CROSS JOIN LATERAL (
-                   SELECT o.id UNION SELECT relid FROM pg_catalog.pg_partition_tree(o.id)
-                   UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(o.id)
-               ) AS t (id)
-          JOIN pg_catalog.pg_class AS c ON c.oid = t.id
-          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    """
-    with translate_errors("looking up the partitions of tables"):
-        return {TableName(schema=schema, name=name) for schema, name in connection.execute(query, [list(oids)])}
 
 
 def _is_left(connection: Connection, change: Change) -> bool:

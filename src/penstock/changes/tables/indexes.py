@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from penstock.changes.context import Context, Restored
 from penstock.changes.tables.builds import Builders, read_build_progress
 from penstock.changes.tables.definition import run_all
+from penstock.changes.tables.kind import TableRequest
 from penstock.changes.tables.look import State, look_at
-from penstock.changes.tables.parents import add_parent_key, make_parent_index
 from penstock.changes.tables.parts import (
     PART_KINDS,
     ForeignKey,
@@ -38,23 +38,21 @@ from penstock.changes.tables.parts import (
 )
 from penstock.changes.tables.rebuild import (
     add_foreign_key,
+    add_parent_key,
     build_index,
     complete_index,
     drop_records,
     lock_for_build,
+    make_parent_index,
     recording_failure,
     validate_foreign_key,
 )
 from penstock.changes.tables.rebuild_plan import order_by_cost, order_by_depth, plan_rebuild
+from penstock.changes.values import Change, RepairAction
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.host.machine import cpu_count, memory_bytes
-
-if TYPE_CHECKING:
-    from penstock.changes.context import Context, Restored
-    from penstock.changes.tables.kind import TableRequest
-    from penstock.changes.values import Change, RepairAction
 
 _log = logging.getLogger(__name__)
 

@@ -6,12 +6,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from psycopg import sql
 
 from penstock.changes.context import Context, Kind, Restored
 from penstock.changes.records import delete_changes
+from penstock.changes.tables.look import State
 from penstock.changes.tables.parts import lock_relation, malformed_record
 from penstock.changes.tables.rebuild import as_owner
 from penstock.changes.values import Change, RepairAction
@@ -19,11 +20,8 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.slotted import slotted
-
-if TYPE_CHECKING:
-    from penstock.changes.tables.look import State
-    from penstock.core.values.job import LoadRules, TargetJob
-    from penstock.core.values.table import TableFacts
+from penstock.core.values.job import LoadRules, TargetJob
+from penstock.core.values.table import TableFacts
 
 _log = logging.getLogger(__name__)
 

@@ -7,21 +7,19 @@ state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from psycopg import sql
 
 from penstock.changes.tables.indexes import IndexesAndKeys
 from penstock.changes.tables.kind import Switch, TableKind, TableRequest, TableSwitch
+from penstock.changes.tables.look import State
+from penstock.changes.values import Change
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows
-
-if TYPE_CHECKING:
-    from penstock.changes.tables.look import State
-    from penstock.changes.values import Change
-    from penstock.core.values.mode import TriggerEvent
+from penstock.core.values.mode import TriggerEvent
 
 # Bits of pg_trigger.tgtype.
 _EVENT_BITS: dict[TriggerEvent, int] = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.changes.records import read_changes
+from penstock.changes.tables.definition import ConstraintRow, IndexRow
 from penstock.changes.tables.parts import (
     PART_KINDS,
     ForeignKey,
@@ -26,9 +27,6 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
 from penstock.ledger.schema import has_ledger
-
-if TYPE_CHECKING:
-    from penstock.changes.tables.definition import ConstraintRow, IndexRow
 
 # The state of a record's object. gone: the table does not exist. there: the object exists as before. begun: the index
 # exists but its constraint or properties are missing, or the foreign key is not validated. made: the partition's object

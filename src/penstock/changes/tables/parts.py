@@ -9,19 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from psycopg import sql
 
 from penstock.changes.tables.definition import ConstraintRow, IndexRow, UnreadDefinition, look_again
+from penstock.changes.values import Change
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import send_query
-
-if TYPE_CHECKING:
-    from penstock.changes.values import Change
 
 # Matches one token of the server's scanner (src/backend/parser/scan.l). standard_conforming_strings is on, as in all
 # sessions of penstock. A text that has dollar quotes, parameters, line ends or unquoted identifiers that are not ASCII

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from penstock.changes.tables.parts import PartId
+from penstock.changes.values import Change
 from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MIB
-
-if TYPE_CHECKING:
-    from penstock.changes.tables.parts import PartId
-    from penstock.changes.values import Change
 
 # The most memory for one index. With more, a build is hardly faster
 # (postgresql.org/docs/current/runtime-config-resource.html).

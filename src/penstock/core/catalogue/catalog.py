@@ -1,22 +1,106 @@
-"""Reads what loads need to know of tables: columns, keys, triggers, partitions, and the disk where they are stored."""
+"""Reads the facts of a server that a load needs, in one query that an ordinary user may run, and those of tables.
+
+The facts of a table are its columns, keys, triggers and partitions, and the disk where it is stored.
+"""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from psycopg import sql
 
-from penstock.core.catalogue.facts import ask_server_facts
-from penstock.core.connect.connection import Connection
+from penstock.core.connect.connection import Connection, ConnectionFactory, describe_connection
 from penstock.core.connect.errors import translate_errors
+from penstock.core.connect.route import is_loopback
 from penstock.core.connect.search_path import find_schemas
 from penstock.core.errors import TargetError
 from penstock.core.slotted import slotted
-from penstock.core.sql import fetch_names, fetch_rows, send_query, table_identifier
-from penstock.core.values.server import ServerFacts
+from penstock.core.sql import fetch_rows, run_query, send_query, table_identifier
+from penstock.core.values.server import Distributed, ServerFacts
 from penstock.core.values.table import Column, TableFacts, TableName
+
+
+@slotted
+class ServerRow:
+    """The row of server.sql: the server, the database, and how many more connections the role could open."""
+
+    version_num: int
+    version: str
+    database: str
+    user: str
+    server_encoding: str
+    free_connections: int
+    is_in_recovery: bool
+    # The server's address, None on a Unix socket.
+    server_address: str | None
+    may_checkpoint: bool
+    is_aurora: bool
+    wal_level: str
+    distributed: Distributed | None
+
+
+def read_server_facts(connection: Connection) -> ServerFacts:
+    """Return the facts of a connection's server. The free connections do not include this connection.
+
+    Raises ServerError.
+    """
+    return ask_server_facts(connection)()
+
+
+def read_facts(connect: ConnectionFactory, connection: Connection) -> ServerFacts:
+    """Return what `read_server_facts` returns, and whether it is penstock's embedded server. Raises ServerError."""
+    return replace(read_server_facts(connection), is_embedded=connect.is_embedded)
+
+
+def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
+    """Send the query of `read_server_facts`, and return the function that fetches the facts. Both raise ServerError.
+
+    In a pipeline, sending does not wait for the server.
+    """
+    address = describe_connection(connection)
+    with translate_errors(f"reading the facts of {address}"):
+        fetch = send_query(connection, "core/server", ServerRow)
+
+    def facts() -> ServerFacts:
+        with translate_errors(f"reading the facts of {address}"):
+            (row,) = fetch()
+        info = connection.info
+        fields = asdict(row)
+        is_local = is_local_server(
+            server_address=fields.pop("server_address"),
+            dialled_address=info.hostaddr,
+            named_host=info.host,
+            own_name=socket.gethostname(),
+        )
+        host = f"{info.host or info.hostaddr}:{info.port}"
+        return ServerFacts(**fields, is_local=is_local, address=address, host=host)
+
+    return facts
+
+
+def is_local_server(*, server_address: str | None, dialled_address: str, named_host: str, own_name: str) -> bool:
+    """Return whether a server runs on this machine.
+
+    `server_address` is the server's end of the connection, None for a Unix socket. `dialled_address` is the address to
+    which libpq has connected, empty for a Unix socket. `named_host` is the host in the connection string, and
+    `own_name` is the name of this machine.
+
+    A server is local if the connection uses a Unix socket, or if both addresses are loopback addresses and `named_host`
+    is a name of this machine. One loopback address does not suffice, because either end of an SSH tunnel may have one.
+    A tunnel that is named localhost looks local.
+    """
+    if server_address is None:
+        return not dialled_address
+    ends_are_loopback = is_loopback(server_address) and is_loopback(dialled_address)
+    return ends_are_loopback and _is_own_name(named_host, own_name)
+
+
+def _is_own_name(host: str, own_name: str) -> bool:
+    name = host.rstrip(".").lower()
+    return is_loopback(name) or name in ("", "localhost", own_name.lower()) or name.endswith(".localhost")
 
 
 @slotted
@@ -226,6 +310,16 @@ def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRo
     )
 
 
+def read_partition_line(connection: Connection, oids: Sequence[int]) -> dict[int, TableName]:
+    """Return the names of tables, of their partitions, and of the tables whose partitions they are, by OID.
+
+    `oids` are those of the tables. Raises ServerError.
+    """
+    with translate_errors("looking up the partitions of tables"):
+        rows = run_query(connection, "core/partition_line", oids=list(oids))
+        return {oid: TableName(schema=schema, name=name) for oid, schema, name in rows}
+
+
 def find_foreign_partitions(connection: Connection, facts: TableFacts) -> tuple[TableName, ...]:
     """Return the foreign tables among a partitioned table's partitions. Raises ServerError."""
     if facts.kind != "p":
@@ -280,16 +374,6 @@ def _compose_grants(name: TableName, user: str) -> str:
     table = table_identifier(name)
     grants = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}; GRANT INSERT ON {} TO {};").format(schema, role, table, role)
     return grants.as_string(None)
-
-
-def list_tables(connection: Connection, beginning: str, *, without: str) -> list[str]:
-    """Return the names of up to 200 tables, spelled as in SQL, that begin with `beginning`. Raises ServerError.
-
-    Tables of schema public are named with and without their schema, other tables with it. Tables of schema `without`
-    are not returned.
-    """
-    with translate_errors("listing tables"):
-        return fetch_names(connection, "core/table_names", beginning=beginning, without=without)
 
 
 def read_table_storage(connection: Connection, oids: Sequence[int]) -> list[TableStorage]:

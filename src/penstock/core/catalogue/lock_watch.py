@@ -12,18 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
 
 from penstock.core.catalogue.catalog import BlockedRow, find_blocked
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import LockWaitOver
 from penstock.core.connect.waiting import WatchedConnection
 from penstock.core.errors import PenstockError
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection, ConnectionFactory
 
 _log = logging.getLogger(__name__)
 

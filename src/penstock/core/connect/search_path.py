@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from psycopg import sql
 
 from penstock.core.connect.errors import in_transaction
+from penstock.core.values.table import TableName
 
 if TYPE_CHECKING:
     import psycopg
-
-    from penstock.core.values.table import TableName
 
     # The same as connection.Connection. connection.py imports this module, so this module cannot import connection.py.
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import psycopg
 from psycopg.rows import Row
 
+from penstock.core.connect.errors import LockWaitOver
+
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
 
-    from penstock.core.connect.errors import LockWaitOver
 
 _Result = TypeVar("_Result")
 

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.core.host.process import read_head
@@ -15,6 +16,8 @@ from penstock.core.values.device import Device, DeviceCounters, DeviceKind
 _MOUNTS = Path("/proc/self/mountinfo")
 _DEVICES = Path("/sys/dev/block")
 _SECTOR_BYTES = 512
+# The place of the number of flushes in a device's stat file. Source: docs.kernel.org/block/stat.html.
+_FLUSHES = 15
 # An octal escape, such as \040 for a space in a mount point.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
@@ -69,10 +72,14 @@ def read_counters(device: Device) -> DeviceCounters | None:
     if device.number is None:
         return None
     try:
-        text = read_head(f"{_DEVICES}/{device.number}/stat").decode("ascii")
+        found = parse_counters(read_head(f"{_DEVICES}/{device.number}/stat").decode("ascii"), at_s=time.monotonic())
+        if device.name in device.disks:
+            return found
+        # The kernel counts flushes for whole disks only. A striped device flushes all of its disks at once.
+        below = [read_head(f"/sys/block/{disk}/stat").decode("ascii") for disk in device.disks]
     except OSError:
         return None
-    return parse_counters(text, at_s=time.monotonic())
+    return replace(found, flushes=max((parse_counters(text, at_s=0.0).flushes for text in below), default=0))
 
 
 def parse_counters(text: str, *, at_s: float) -> DeviceCounters:
@@ -92,6 +99,8 @@ def parse_counters(text: str, *, at_s: float) -> DeviceCounters:
         write_s=write_ms / 1e3,
         busy_s=busy_ms / 1e3,
         queue_s=queue_ms / 1e3,
+        # Linux 5.5 and later.
+        flushes=fields[_FLUSHES] if len(fields) > _FLUSHES else 0,
     )
 
 

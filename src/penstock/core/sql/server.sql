@@ -1,5 +1,5 @@
 -- server.sql: this server, this database, and how many connections this role could still open
--- returns core.catalogue.facts.ServerRow; needs no privilege; PostgreSQL 14+
+-- returns core.catalogue.catalog.ServerRow; needs no privilege; PostgreSQL 14+
 -- psql -f server.sql
 --
 -- An ordinary user sees in pg_stat_activity that a backend exists and its user, but not its kind. A backend whose kind

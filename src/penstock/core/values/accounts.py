@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
+from penstock.core.errors import PenstockError
 from penstock.core.slotted import slotted
-
-if TYPE_CHECKING:
-    from penstock.core.errors import PenstockError
 
 
 @slotted

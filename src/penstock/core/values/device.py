@@ -73,6 +73,9 @@ class DeviceCounters:
     busy_s: float
     # The sum of the time of all queued requests.
     queue_s: float
+    # The flushes of the device's cache, 0 in recordings before they were read. The kernel counts a flush that an fsync
+    # asks for among the writes, with no bytes.
+    flushes: int = 0
 
 
 @slotted
@@ -81,10 +84,11 @@ class DeviceRates:
 
     elapsed_s: float
     read_iops: float
+    # Without flushes, which move no bytes, and which no volume counts as an I/O.
     write_iops: float
     read_bytes_per_s: float
     write_bytes_per_s: float
-    # The mean time of a read, None if there was no read. The next field is the mean time of a write.
+    # The mean time of a read, None if there was no read. The next field is the mean time of a write or a flush.
     read_latency_s: float | None
     write_latency_s: float | None
     # The mean size of a request, None if there was no I/O.
@@ -118,15 +122,16 @@ def rates(before: DeviceCounters, after: DeviceCounters) -> DeviceRates:
         raise ValueError("no time between two readings of a device")
     reads, writes = after.reads - before.reads, after.writes - before.writes
     read_bytes, write_bytes = after.read_bytes - before.read_bytes, after.write_bytes - before.write_bytes
+    moving = max(0, writes - max(0, after.flushes - before.flushes))
     return DeviceRates(
         elapsed_s=elapsed_s,
         read_iops=reads / elapsed_s,
-        write_iops=writes / elapsed_s,
+        write_iops=moving / elapsed_s,
         read_bytes_per_s=read_bytes / elapsed_s,
         write_bytes_per_s=write_bytes / elapsed_s,
         read_latency_s=(after.read_s - before.read_s) / reads if reads else None,
         write_latency_s=(after.write_s - before.write_s) / writes if writes else None,
-        request_bytes=(read_bytes + write_bytes) / (reads + writes) if reads + writes else None,
+        request_bytes=(read_bytes + write_bytes) / (reads + moving) if reads + moving else None,
         queue=(after.queue_s - before.queue_s) / elapsed_s,
         busy=min(1.0, (after.busy_s - before.busy_s) / elapsed_s),
     )

@@ -6,6 +6,7 @@ from typing import Literal
 
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.slotted import slotted
+from penstock.core.words import WIDTH, hang, line_up
 
 Severity = Literal["ok", "note", "warning", "refusal"]
 Confidence = Literal["too few samples", "low", "medium", "high"]
@@ -97,3 +98,19 @@ def refuse(found: Diagnosis | None, error: type[PenstockError] = TargetError, *,
     """Raise a diagnosis as an error of the class `error`; do nothing if `found` is None."""
     if found is not None:
         raise error(found.claim, detail=found.detail, hint=found.remedy, sqlstate=sqlstate)
+
+
+def describe_diagnosis(diagnosis: Diagnosis, head: str, width: int = WIDTH) -> list[str]:
+    """Return the lines that show a diagnosis: `head` and the claim, the evidence, the remedy, the proof and the source.
+
+    The evidence is shown only for diagnoses that have a confidence. The claims of others contain their numbers. `width`
+    is the width of a line in cells.
+    """
+    indent = " " * len(head)
+    texts = (("do", diagnosis.remedy), ("proof", diagnosis.proof), ("source", diagnosis.source))
+    numbers = [(each.name, f"{each.value:,.2f}", each.unit) for each in diagnosis.evidence if diagnosis.confidence]
+    return [
+        *hang(head, ". ".join(filter(None, [diagnosis.claim, diagnosis.detail])), width),
+        *line_up(numbers, align="<><", indent=f"{indent}  "),
+        *(line for name, text in texts if text for line in hang(f"{indent}{name:7}", text, width)),
+    ]

@@ -5,14 +5,12 @@ A fact is None if it could not be read; None never means no. `Inspection.unread`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.core.slotted import slotted
 from penstock.core.values.diagnosis import Diagnosis
 from penstock.core.values.server import Clock, LedgerRights, PoolerFacts, ServerFacts, Unread
-
-if TYPE_CHECKING:
-    from penstock.core.values.table import TableFacts, TableName
+from penstock.core.values.table import TableFacts, TableName
 
 FlavourKind = Literal[
     "postgresql", "rds", "rds-cluster", "aurora", "cloud-sql", "alloydb", "azure", "neon", "supabase", "citus"

@@ -14,6 +14,7 @@ from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.mode import LANDINGS, TRANSFORM, Landing, Mode, Via
 from penstock.core.values.options import (
     COUNT,
+    LAG,
     NAMES,
     PERCENT,
     SESSIONS,
@@ -34,8 +35,6 @@ from penstock.core.values.table import TableName
 
 # Which of several records with the same key an upsert stores: the first or the last in file order, or none (an error).
 Keep = Literal["first", "last", "error"]
-# The default of --sync-delete, and of --max-delete in percent.
-DELETE = "delete"
 MAX_DELETE = 10.0
 # What to do with an object that was loaded in another version.
 OnChanged = Literal["error", "load", "skip"]
@@ -144,18 +143,11 @@ class TargetJob:
         "Which of several records with the same key an upsert or a sync stores, in the order of the files (default: "
         "error).",
     )
-    sync_delete: str = _what(
-        DELETE,
-        text("delete|SET COLUMN = EXPRESSION"),
-        "What sync does with rows whose key no file has: delete, or an SQL assignment as in SET deleted_at = now(). "
-        "Then --set deleted_at={null} says what other rows have, and only rows that have it are changed (default: "
-        "delete).",
-    )
     max_delete: float = _what(
         MAX_DELETE,
         PERCENT,
-        "Largest share of the table's rows that sync deletes, or changes by --sync-delete. If more have no record, the "
-        "load stops before it changes the table; 100% is no limit (default: 10%).",
+        "Largest share of the table's rows that sync deletes. If more have no record, the load stops before it changes "
+        "the table; 100% is no limit (default: 10%).",
     )
     transform: Transform | None = _what(
         None,
@@ -199,7 +191,7 @@ class TargetJob:
         words(CopyFormat),
         "Format in which rows of text files are sent. binary: values in canonical form are encoded here, which saves "
         "the server's time; blocks with other values go as text. auto: binary if the column types and the load's size "
-        "let it gain; --plan shows which and why. The rows stored are the same (default: auto).",
+        "let it gain; --plan shows which and why (default: auto).",
     )
 
     def __post_init__(self) -> None:
@@ -244,16 +236,14 @@ class LoadRules:
         "client",
         words(Via),
         "Who reads the objects. client: penstock does, and sends the rows. server: the server imports whole objects "
-        "from S3 by the extension aws_s3 of Amazon RDS and Aurora, one in each transaction, and options that need the "
-        "rows here are refused. auto: server if this machine is far from the server and the objects are many "
-        "(default: client).",
+        "from S3 by the extension aws_s3 of Amazon RDS and Aurora, one in each transaction (default: client).",
     )
     atomic: bool = _ledger(
         False,
         SWITCH,
         "Let all rows appear at once: one session, one transaction. By default each session commits about every "
-        "10 seconds, so that little is repeated after a fault. With --mode truncate readers wait while the rows are "
-        "moved from a staging table, which may be most of the load; with --mode replace they hardly wait.",
+        "10 seconds. With --mode truncate readers wait while the rows are moved from a staging table; with --mode "
+        "replace they hardly wait.",
     )
     again: bool = _ledger(
         False,
@@ -274,9 +264,8 @@ class LoadRules:
     join: bool = _ledger(
         False,
         SWITCH,
-        "Load together with other hosts that run the same command: each takes objects that no other has taken, and the "
-        "first leads. If a host dies, the others take its objects. Local files must be on a file system that all hosts "
-        "share. By default a second process waits for the first.",
+        "Load together with other hosts that run the same command: each takes objects that no other has taken. Local "
+        "files must be on a file system that all hosts share. By default a second process waits for the first.",
     )
     wait: bool = _ledger(True, SWITCH, "Fail, do not wait, if another process works on the load.")
     retry_for: float = _ledger(
@@ -284,6 +273,21 @@ class LoadRules:
         TIME,
         "How long to retry without progress if a connection is lost, the server restarts, a disk is full or the "
         "like, and how long to wait for a lock of other sessions: 30s, 5min, 1h, or 0 (default: 5min).",
+    )
+    max_replica_lag: str | None = _server(
+        None,
+        LAG,
+        "Begin no batch while a standby or subscriber is further behind, as in 30s or 1GB (docs/locks.md).",
+    )
+    max_wal: int | None = _server(
+        None,
+        size(MB, 1000 * GIB, "a size from 1MB to 1000GB"),
+        "Begin no batch while a replication slot keeps more WAL.",
+    )
+    max_wait: float = _server(
+        3600.0,
+        TIME,
+        "How long the load may so be held before it ends incomplete (default: 1h).",
     )
     ignore_space: bool = _ledger(False, SWITCH, "Load even if a local disk may fill.")
     on_error: OnError = _rejects(
@@ -304,25 +308,24 @@ class LoadRules:
     max_record: int = _rejects(
         MAX_RECORD_BYTES,
         size(MB, GIB, "a size from 1MB to 1GB"),
-        "Fail at a record that is longer than this, mostly a quote that never ends, which would fill the memory; "
-        "with --on-error reject, reject its first line, which may have up to 256MB (default: 256MB).",
+        "Fail at a longer record, mostly a quote that never ends; with --on-error reject, reject its first line "
+        "(default: 256MB).",
     )
     indexes: Indexes = _indexes(
         "auto",
         words(Indexes),
         "Which indexes and keys are dropped for the load and rebuilt after it. auto: of an empty "
         "table and its partitions, if the load is large enough, indexes and foreign keys, but nothing that keeps "
-        "rows unique. rebuild: of any table, keys too; while they are dropped, other sessions can insert rows that "
-        "violate them. keep: none. --plan shows which (default: auto).",
+        "rows unique. rebuild: of any table, keys too; meanwhile other sessions can insert rows that violate them. "
+        "keep: none. --plan shows which (default: auto).",
     )
     freeze: Freeze = _table(
         "auto",
         words(Freeze),
         "Whether COPY freezes the rows of tables that the load creates, truncates or replaces, so that no VACUUM "
-        "writes their pages again. One session then sends all rows of a table in one transaction, and the table begins "
-        "again after a fault. always: with --mode truncate other sessions wait for the table meanwhile. auto: only if "
-        "the load creates or replaces its tables, has 64 MiB or more, and is as fast with one session for each table "
-        "(default: auto).",
+        "writes their pages again. One session then sends all rows of a table in one transaction. always: with --mode "
+        "truncate other sessions wait for the table meanwhile. auto: only if the load creates or replaces its tables, "
+        "has 64 MiB or more, and is as fast with one session for each table (default: auto).",
     )
     triggers: TriggerRule = _table(
         "keep",
@@ -359,6 +362,19 @@ class LoadRules:
         read_options(self)
         if self.max_rejects is not None:
             refuse_without_rejects("--max-rejects", self)
+        option = self.yields_for
+        if option is not None and (self.atomic or self.freeze == "always"):
+            other = "--atomic" if self.atomic else "--freeze always"
+            raise UsageError(
+                f"{option} and {other} exclude each other", hint="One transaction has all rows, and cannot pause."
+            )
+
+    @property
+    def yields_for(self) -> str | None:
+        """Return the option by which the load begins no batches while others are behind, None if there is none."""
+        if self.max_replica_lag is not None:
+            return "--max-replica-lag"
+        return None if self.max_wal is None else "--max-wal"
 
     @property
     def is_repeating(self) -> bool:

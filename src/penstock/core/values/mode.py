@@ -32,7 +32,7 @@ class Landing:
     is_keyed: bool = False
     # Whether the rows that are found by a key are updated.
     updates: bool = False
-    # Whether the rows whose keys the files do not have are deleted, or changed as --sync-delete says.
+    # Whether the rows whose keys the files do not have are deleted.
     deletes: bool = False
     # Whether a TRUNCATE removes all former rows before the new rows are stored.
     truncates: bool = False
@@ -83,17 +83,14 @@ LANDINGS: dict[Mode, Landing] = {
 TRANSFORM = Landing(statement="transform", adds=True, events=("INSERT", "UPDATE", "DELETE")).staged()
 
 
-Route = Literal["client", "server"]
-# The routes that the user can request.
-Via = Literal["client", "server", "auto"]
+Via = Literal["client", "server"]
 
 
 @slotted
 class RoutePlan:
-    """Who reads the objects of a load, penstock or the server, and why that was chosen."""
+    """Who reads the objects of a load, penstock or the server."""
 
-    via: Route = "client"
-    reason: str = "as requested"
+    via: Via = "client"
     # The AWS region of the buckets; empty if the loader sends the rows.
     region: str = ""
 
@@ -104,16 +101,6 @@ class RoutePlan:
 
 
 CLIENT_ROUTE = RoutePlan()
-
-
-@slotted
-class Link:
-    """The network between this host and the server, as measured: seconds for a round trip, and bytes a second."""
-
-    # The time of a round trip.
-    round_trip_s: float
-    # The throughput from this machine to the server.
-    bytes_per_s: float
 
 
 @slotted

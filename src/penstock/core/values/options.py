@@ -336,6 +336,20 @@ def read_duration(value: Any) -> float:
     return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
+def read_lag(value: Any) -> float | int:
+    """Return a time in seconds as float, or a size in bytes as int, of a text such as 30s or 1GB. Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d|kB|MB|GB)", value.strip()) if isinstance(value, str) else None
+    if match is None or float(match[1]) <= 0:
+        raise ValueError("a time such as 30s or a size such as 1GB")
+    unit = match[2]
+    return round(float(match[1]) * _SIZES[unit]) if unit in _SIZES else float(match[1]) * _SECONDS[unit]
+
+
+def _check_lag(value: Any) -> str:
+    read_lag(value)
+    return str(value)
+
+
 def parse_duration(text: str, *, option: str) -> float:
     """Return the time in seconds that was given for the option named `option`. Raises UsageError."""
     try:
@@ -404,4 +418,5 @@ CHARACTER = OptionKind(read=read_character, metavar="CHAR", hint="str")
 COUNT = OptionKind(read=_read_count, metavar="N", hint="int")
 SESSIONS = OptionKind(read=_read_sessions, metavar="auto|N", hint='int | Literal["auto"]')
 PERCENT = OptionKind(read=_read_percent, metavar="PERCENT", hint="float | str")
+LAG = OptionKind(read=_check_lag, metavar="TIME|SIZE", hint="str")
 TIME = OptionKind(read=read_duration, metavar="TIME", hint="float | str")

@@ -189,9 +189,22 @@ ADVICE: Final = {
                 " transaction, and run the client near the server.",
             ),
             RemedySentence("{gap}"),
+            RemedySentence("{busy}"),
         ),
         "record again: waits of class Client are below half of the time, at more rows per second",
         _ACTIVITY,
+    ),
+    "outside-wait": Advice(
+        "active time waits for {name}, inside of statements",
+        (
+            RemedySentence(
+                "What waits is in the statement above, or in a function or trigger that it calls: an extension asks "
+                "another server (dblink, postgres_fdw), or pg_sleep is called. See that server and the way to it, ask "
+                "it for more rows at a time, and not in a trigger for each row."
+            ),
+        ),
+        "record again: these waits are below a tenth of active time",
+        f"{_MANUAL}monitoring-stats.html#WAIT-EVENT-EXTENSION-TABLE",
     ),
     "cpu-bound": Advice(
         "active time is spent on processors (sessions without a wait), and all processors are in use",
@@ -248,6 +261,15 @@ ADVICE: Final = {
         ),
         _SPILLS_LESS,
         _TEMP,
+    ),
+    "temp-file-limit": Advice(
+        "active time is of sessions with temporary files, whose statements fail at temp_file_limit ({setting})",
+        (
+            _SPILL_LESS,
+            RemedySentence("Or a larger limit for their role, as far as the disk has room: see the errors in its log."),
+        ),
+        "record again: pg_stat_database counts no rollbacks, and no statement fails with SQLSTATE 53400",
+        f"{_MANUAL}runtime-config-resource.html#GUC-TEMP-FILE-LIMIT",
     ),
     "temp-space-low": Advice(
         "active time is of sessions with temporary files on {device}, which had {free} free at the least{when}",
@@ -342,7 +364,7 @@ ADVICE: Final = {
         f"{_MANUAL}wal-configuration.html",
     ),
     "index-reads": Advice(
-        "active time waits for blocks of indexes that are not in memory; most are read from {index} of {table}",
+        "active time waits for blocks of indexes that are not in memory{room}; most are read from {index} of {table}",
         (
             RemedySentence(
                 "If a load brings most of the table's rows, create the index after them, in order: {rebuild}."
@@ -492,6 +514,17 @@ ADVICE: Final = {
         "record again: this statement takes less time",
         f"{_MANUAL}routine-vacuuming.html#VACUUM-FOR-STATISTICS",
     ),
+    "jit": Advice(
+        "active time is of one statement, which the server compiles each time for longer than that gains",
+        (
+            RemedySentence(
+                "For the role that runs it: ALTER ROLE ... SET jit = off, or a larger jit_above_cost. Its cost is "
+                "estimated far above what it takes: see whether its tables' statistics are new."
+            ),
+        ),
+        "record again: this statement takes less time",
+        f"{_MANUAL}jit-decision.html",
+    ),
     "statement-spills": Advice(
         "active time is of one statement, whose sorts or hashes write temporary files",
         (_SPILL_LESS,),
@@ -505,6 +538,7 @@ ADVICE: Final = {
                 "See the plan of the statement above by {explain}, and create an index on the columns of its WHERE, by "
                 "CREATE INDEX CONCURRENTLY, so that others can write meanwhile."
             ),
+            RemedySentence("{despite}"),
         ),
         "record again: this statement takes less time, and seq_tup_read of the table grows by less",
         f"{_MANUAL}indexes-intro.html",

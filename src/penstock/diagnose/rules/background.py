@@ -14,10 +14,12 @@ from penstock.watch.rates import Increase, parse_lsn
 from penstock.watch.waits import (
     COMMIT_WAITS,
     LOCAL_FLUSH,
+    SYNC_REP,
     ActivityTally,
     Moment,
     Shares,
     name_wait,
+    spell_wait,
 )
 
 if TYPE_CHECKING:
@@ -54,12 +56,16 @@ class CommitWaits:
         self._without = ActivityTally()
         self._lost: Missing | None = None
 
-    def see(self, sample: Sample, _: Sequence[Moment]) -> None:
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample. The last reading of pg_stat_replication shows which standbys are missing."""
         if (rows := sample.counters.get("pg_stat_replication")) is not None:
             self._missing = find_missing(self._header.settings.get(STANDBY_NAMES, ""), rows)
         for code, moment in self._meter.see(sample):
             self._count(code, moment)
+        for moment in moments:
+            if moment.wait == SYNC_REP != spell_wait(moment.session):
+                # It waits behind such a commit.
+                self._count("commit-standby", moment)
 
     def _count(self, code: str, moment: Moment) -> None:
         if code == "commit-standby" and self._missing is not None:
@@ -168,6 +174,12 @@ def parse_standby_names(value: str) -> tuple[int, tuple[str, ...]]:
 _FAR_BYTES = 16 * MIB
 
 
+_REPLAY = (
+    "it has the WAL and does not replay it, which commits wait for with synchronous_commit = remote_apply: if "
+    "pg_is_wal_replay_paused() there, SELECT pg_wal_replay_resume(); else a query there may be in the way "
+    "(max_standby_streaming_delay)"
+)
+
 # A standby stalls if it flushes nothing for so long while commits wait for it.
 _STALLED_S = 3.0
 
@@ -187,13 +199,15 @@ class StandbysBehind:
         self._flushed: tuple[object, float] = (None, 0.0)
         self._stalled_s = self._longest_s = 0.0
         self._lags = ""
+        # WAL in bytes that this standby has flushed and not replayed.
+        self._unreplayed = 0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample. The last reading of pg_stat_replication shows how far behind the standbys are."""
         rows, wal_bytes = sample.counters.get("pg_stat_replication"), sample.progress.wal_bytes
         if rows is not None and wal_bytes is not None and self._has_names:
             self._measure(rows, wal_bytes, sample.at_s)
-        waiting = [moment for moment in moments if moment.wait == "ipc:syncrep"]
+        waiting = [moment for moment in moments if moment.wait == SYNC_REP]
         for moment in waiting:
             self._part.add(moment)
         if waiting and rows is not None and self._now is not None:
@@ -216,10 +230,11 @@ class StandbysBehind:
 
     def _see_standby(self, row: CounterRow, at_s: float) -> None:
         """Record how far a standby has come. One that stays where it is, although commits wait for it, stalls."""
-        flushed = row.get("flush_lsn")
+        flushed, replayed = row.get("flush_lsn"), row.get("replay_lsn")
         if flushed != self._flushed[0]:
             self._flushed = flushed, at_s
         self._stalled_s = at_s - self._flushed[1]
+        self._unreplayed = (parse_lsn(flushed) or 0) - (parse_lsn(replayed) or parse_lsn(flushed) or 0)
         known = [(what, row.get(f"{what}_lag")) for what in ("write", "flush", "replay")]
         self._lags = ", ".join(f"{what} lag {lag}" for what, lag in known if lag is not None)
 
@@ -239,6 +254,10 @@ class StandbysBehind:
             evidence.append(number("it has flushed nothing while commits waited for it, for", self._longest_s, "s"))
         lags = f" ({self._lags})" if self._lags else ""
         then = "it has stopped, so no commit returns until it goes on" if is_stalled else "less WAL does"
+        if is_stalled and self._unreplayed > 0 and self._behind[-1] < self._unreplayed:
+            # It has all WAL, so commits wait for its replay (synchronous_commit = remote_apply).
+            evidence.append(number("WAL that it has flushed and not replayed", self._unreplayed / MB, "MB"))
+            then = _REPLAY
         return [case.conclude("standby-behind", self._part, evidence, name=self._name, lags=lags, then=then)]
 
 
@@ -372,6 +391,16 @@ def _advise_lock(header: RecordingHeader, name: str) -> str:
             "All of them want one page. If it is a sequence's (nextval), ALTER SEQUENCE ... CACHE 100 has each session "
             "take so many numbers at once; if it is the last page of an index on rising numbers or times, spread the "
             "rows by partitions; a row that all update, by several rows. Otherwise let fewer sessions do it at a time."
+        )
+    if "subtrans" in name.lower():
+        return (
+            "Snapshots look up the savepoints of a transaction that has more than 64 of them: find it (idle in "
+            "transaction, or a function with EXCEPTION in a loop), have it commit sooner, or use fewer savepoints."
+        )
+    if "multixact" in name.lower():
+        return (
+            "Several sessions lock the same rows at a time (FOR SHARE, or the keys that inserted rows refer to): "
+            "commit sooner, so that fewer hold them together, and VACUUM the table."
         )
     return "Let fewer sessions do the same at a time, by a pool in front of the server."
 

@@ -42,9 +42,12 @@ class Bloat:
     def __init__(self, seen: RiskMeter) -> None:
         self._seen = seen
         self._tallies = Tallies()
+        # The tables that autovacuum or VACUUM was seen to work on.
+        self._vacuumed: set[str] = set()
 
-    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample."""
+        self._vacuumed |= {str(row.get("relname")) for row in sample.counters.get("pg_stat_progress_vacuum", ())}
         for moment in moments:
             self._tallies.add(moment)
 
@@ -72,7 +75,7 @@ class Bloat:
                 f"To read fewer pages at once: VACUUM FULL {name}, which holds an ACCESS EXCLUSIVE lock while it "
                 f"copies {format_bytes(live * _row_bytes(row))}, so that nobody reads or writes meanwhile."
             ),
-            "keep": _keep_small(case, name),
+            "keep": _keep_small(case, name, is_vacuumed=str(row.get("relname")) in self._vacuumed),
         }
         return [bounded(case.conclude("bloat", part, evidence, among=None, **words), 1 - 1 / times)]
 
@@ -100,9 +103,14 @@ def _row_bytes(row: CounterRow) -> float:
     return float(read_int(row, "row_bytes")) or _USUAL_ROW_BYTES
 
 
-def _keep_small(case: Case, name: str) -> str:
+def _keep_small(case: Case, name: str, *, is_vacuumed: bool) -> str:
     if case.header.settings.get("autovacuum") == "off":
         return "For good: autovacuum is off, turn it on."
+    if is_vacuumed:
+        return (
+            f"For good: VACUUM is at work on it and too slow. ALTER TABLE {name} SET (autovacuum_vacuum_cost_delay = "
+            "0), or a larger autovacuum_vacuum_cost_limit, has autovacuum pause less."
+        )
     return (
         f"For good: ALTER TABLE {name} SET (autovacuum_enabled = on, autovacuum_vacuum_scale_factor = 0.02), so that "
         "autovacuum comes before there are so many."

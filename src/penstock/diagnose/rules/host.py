@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.watch.holders import read_int
 from penstock.watch.values import PROCESSES
 
 if TYPE_CHECKING:
@@ -27,9 +28,13 @@ class Host:
         # measured.
         self._own_s = self._others_s = self._told_s = 0.0
         self._before: tuple[float, float, float] | None = None
+        # The most client connections from the server's machine at any reading.
+        self._local_clients = 0
 
     def see(self, sample: Sample) -> None:
         """Add a sample. The rules see it afterwards."""
+        for row in sample.counters.get("connections", ())[:1]:
+            self._local_clients = max(self._local_clients, read_int(row, "local_of_all"))
         for row in sample.counters.get(PROCESSES, ()):
             self._see_processes(sample.at_s, row.get("server_cpu_s"), row.get("busy_cpu_s"))
         if sample.host_busy_cpus is not None:
@@ -65,6 +70,11 @@ class Host:
         """Return whether other programs take the processors from the server's sessions."""
         cpus, own = case.header.cpu_count, self.own
         return cpus is not None and own is not None and own < _LEAST_OWN * cpus
+
+    @property
+    def has_clients(self) -> bool:
+        """Return whether clients of the server run on its machine, and so are among the other programs."""
+        return self._local_clients > 0
 
     def is_busy(self, case: Case) -> bool:
         """Return whether nearly all processors are known to be busy."""

@@ -11,6 +11,7 @@ from penstock.diagnose.rules.case import Case, number, shorten
 from penstock.watch.holders import describe_prepared, end_prepared
 from penstock.watch.rates import DatabaseIncrease
 from penstock.watch.waits import (
+    SYNC_REP,
     ActivityTally,
     Moment,
     Shares,
@@ -236,6 +237,21 @@ class LockWaits:
         described = f"{'most' if is_most else 'the largest part'} of it for {self._describe(worst, holder)}"
         release = self._end_prepared() if worst == _PREPARED else _release(worst, holder, outlasts=outlasts)
         return case.conclude("lock-wait", self._held, evidence, holder=described, release=release)
+
+
+def blame_standbys(moments: Sequence[Moment], sample: Sample) -> list[Moment]:
+    """Return the moments; who waits for a lock of a commit that a standby holds up waits for that standby too.
+
+    Cancelling that holder would not undo its commit, which would be on this server alone.
+    """
+    sessions = {session.pid: session for session in sample.sessions}
+
+    def is_held_up(moment: Moment) -> bool:
+        chain = _follow(sessions, moment.session) if moment.wait.startswith("lock:") else []
+        head = sessions.get(chain[-1]) if chain else None
+        return head is not None and spell_wait(head) == SYNC_REP and (head.query_s or 0.0) >= _LEAST_PATIENCE_S
+
+    return [moment._replace(wait=SYNC_REP) if is_held_up(moment) else moment for moment in moments]
 
 
 def _read_pids(row: CounterRow) -> list[int]:

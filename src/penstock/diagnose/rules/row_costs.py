@@ -27,11 +27,16 @@ if TYPE_CHECKING:
 # numbers, and of texts, which take longer to compare), and for each row that a foreign key looks up. A page that is not
 # in shared buffers counts as ten. What a statement takes is divided among its rows. Measured on 18.4.
 _ROW_US = 1.2
+# A narrow row takes no less than this. So much is always left.
+_LEAST_ROW_US = 0.6
 _PAGE_US = 0.35
 _TEXT_US = 1.0
 _READ_PAGES = 10
 _STATEMENT_US = 100.0
 _LOOK_UP_US = 8.0
+# A function in C, such as md5, has procost 1 and takes about so long. One in another language takes what it takes.
+_CALL_US = 1.0
+_CHEAP_COST = 10
 
 # A cost is named if it is at least this part of what a row takes.
 _LEAST_PART = 0.15
@@ -125,7 +130,8 @@ class RowCosts:
                 if (cpu_s := moment.session.cpu_s) is not None:
                     used_s = max(0.0, cpu_s - self._before_s.get(moment.session.pid, cpu_s))
                     self._used_s[statement] = self._used_s.get(statement, 0.0) + used_s
-        self._before_s = {each.pid: each.cpu_s for each in sample.sessions if each.cpu_s is not None}
+        # A session that was idle at the last sample is not in it: what it has used since it was last seen counts.
+        self._before_s |= {each.pid: each.cpu_s for each in sample.sessions if each.cpu_s is not None}
 
     def _name_copy(self, moment: Moment) -> Moment:
         """Return a moment whose statement names the table that its session fills by COPY, if the server shows that.
@@ -193,8 +199,9 @@ class RowCosts:
             "rest": f"After it: {rest}." if rest else "",
         }
         found = case.conclude("row-costs", part, evidence, among=None, **words)
-        # What the row itself and its other costs take is left.
-        left_us = _ROW_US + sum(each.us for each in others)
+        # What the row itself and its other costs take is left. The row may take less than is usual.
+        row_itself_us = max(0.0, row_us - sum(each.us for each in costs))
+        left_us = max(row_itself_us / 2, row_itself_us - _LEAST_ROW_US) + sum(each.us for each in others)
         return bounded(found, max(0.0, 1 - left_us / row_us))
 
     def _measure(self, row: CounterRow, count: int) -> _Cost:
@@ -206,8 +213,10 @@ class RowCosts:
             return _Cost(row, 0.0, 1.0)
         pages = self._pages.get((schema, name))
         us = (_TEXT_US if row.get("is_text") else _PAGE_US) * (pages.total / count if pages is not None else 0.0)
-        weight = read_int(row, "cost") / 100 + (0.0 if row.get("of") in _PLAIN else 0.2)
-        return _Cost(row, us, weight)
+        cost = read_int(row, "cost")
+        if cost < _CHEAP_COST:
+            us, cost = us + _CALL_US * cost, 0
+        return _Cost(row, us, cost / 100 + (0.0 if row.get("of") in _PLAIN else 0.2))
 
 
 def _is_usual(cost: _Cost) -> bool:
@@ -217,13 +226,12 @@ def _is_usual(cost: _Cost) -> bool:
 
 def _share_rest(costs: Sequence[_Cost], row_us: float, *, reads: bool) -> list[_Cost]:
     """Return the costs, the largest first. What counters do not explain is shared by those that call functions."""
-    rest = max(0.0, row_us - _ROW_US - sum(each.us for each in costs))
+    known = sum(each.us for each in costs) + _ROW_US
     weights = sum(each.weight for each in costs)
-    if weights and not reads:
-        costs = [each._replace(us=each.us + rest * each.weight / weights) for each in costs]
-    elif rest and not reads:
-        # A busy machine makes everything slower.
-        known = sum(each.us for each in costs) + _ROW_US
+    if weights and known < row_us and not reads:
+        costs = [each._replace(us=each.us + (row_us - known) * each.weight / weights) for each in costs]
+    elif known > row_us or not reads:
+        # On a faster machine everything takes less, and on a busy one more.
         costs = [each._replace(us=each.us * row_us / known) for each in costs]
     return sorted(costs, key=lambda each: -each.us)
 

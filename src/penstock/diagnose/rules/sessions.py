@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.rules.case import Case, number, share_of
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, bounded, number, share_of
 from penstock.diagnose.rules.host import BUSY, Host
-from penstock.watch.holders import read_int
 from penstock.watch.waits import (
     CPU,
     ActivityTally,
     Moment,
+    Shares,
     Ticks,
     is_build,
     is_idle_in_transaction,
     moment_of,
+    name_wait,
     weight_of,
 )
 
@@ -69,6 +70,10 @@ _MOSTLY_BUILDS = 0.5
 # Other programs are reported if they use at least this many processors.
 _LEAST_OTHERS = 0.5
 
+# Sessions wait for the processors that others use if they would use this many, and the server gets so much less.
+_LEAST_WANTED = 0.3
+_LEAST_STARVED = 0.3
+
 # Waits and processor time contradict each other if sessions wait for at least half of the active time, and at least
 # half a processor is busy although no active session explains it.
 _LEAST_WAITING = 0.5
@@ -85,6 +90,10 @@ _READ = "select only the rows and columns that it needs, and read them without o
 _GAP = (
     "It takes about {:.1f} ms from one statement to the next: if a round trip takes as long (SELECT 1 in psql, with "
     "\\timing), it is the network, and a pipeline or a function spares the trips."
+)
+
+_STARVED = (
+    "All processors of this machine are busy, and clients run on it: they may wait for a processor, and not compute."
 )
 
 
@@ -177,7 +186,11 @@ class ClientWaits:
             evidence.append(number("from one statement of a transaction to the next, about", gap_ms, "ms"))
             gap = _GAP.format(gap_ms)
         how = _READ if share_of(self._reading, part) >= _LEAST_CLIENT else _SEND
-        return [case.conclude("client-bound", part, evidence, among=moments, how=how, gap=gap)]
+        is_starved = self._host.has_clients and self._host.is_busy(case) and self._host.is_taken(case)
+        busy = _STARVED if is_starved else ""
+        found = case.conclude("client-bound", part, evidence, among=moments, how=how, gap=gap, busy=busy)
+        unsure = is_starved and found.confidence != "too few samples"
+        return [replace(found, confidence="low") if unsure else found]
 
 
 def _is_torn(moment: Moment) -> bool:
@@ -188,6 +201,35 @@ def _is_torn(moment: Moment) -> bool:
     """
     query_s = moment.session.query_s
     return query_s is not None and query_s < _LEAST_STATEMENT_S
+
+
+# Waits inside of statements for what is not the server's: an extension, which may ask another server, or pg_sleep. What
+# calls pg_sleep itself sleeps on purpose, but a statement that changes rows does so in a trigger.
+_OUTSIDE = "extension:"
+_SLEEP = "timeout:pgsleep"
+_CHANGES = re.compile(r"\s*(copy|insert|update|delete|merge)\b", re.IGNORECASE)
+
+
+class OutsideWaits:
+    """The rule for statements that wait in an extension, such as for another server, or that sleep."""
+
+    def __init__(self) -> None:
+        self._part = ActivityTally()
+        self._kinds = Shares()
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:  # noqa: ARG002 (a rule's signature)
+        for moment in moments:
+            sleeps = moment.wait == _SLEEP and _CHANGES.match(moment.session.query or "")
+            if sleeps or moment.wait.startswith(_OUTSIDE):
+                self._part.add(moment)
+                self._kinds.add(name_wait(moment.session), moment.weight_s)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return a diagnosis that names the wait and the statement."""
+        if case.share(self._part) < LEAST_SHARE:
+            return []
+        evidence = [number("sessions that wait so, on average", case.sessions(self._part))]
+        return [case.conclude("outside-wait", self._part, evidence, name=self._kinds.parts(1.0)[0].name)]
 
 
 class Processors:
@@ -202,12 +244,8 @@ class Processors:
         self._waiting = ActivityTally()
         # The sessions that the last reading shows in COPY FROM.
         self._loading: set[object] = set()
-        # The most client connections from the server's machine at any reading.
-        self._local_clients = 0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
-        for row in sample.counters.get("connections", ())[:1]:
-            self._local_clients = max(self._local_clients, read_int(row, "local_of_all"))
         if (rows := sample.counters.get(_PROGRESS)) is not None:
             self._loading = {row.get("pid") for row in rows if row.get("command") == "COPY FROM"}
         for moment in moments:
@@ -227,15 +265,17 @@ class Processors:
             number("processors in use by other programs", others),
             number("by the server", self._host.own or 0.0),
         ]
-        clients = ", this server's own clients among them" if self._local_clients else ""
+        clients = ", perhaps this server's own clients among them" if self._host.has_clients else ""
         words = {"others": f"{others:.1f}", "cpus": str(cpus), "clients": clients}
         remark = case.conclude_counted("other-programs", min(1.0, others / cpus), evidence, **words)
         # What the workload's clients use is no other program's.
         remark = replace(remark, confidence="low") if clients else remark
-        is_taken = not clients and self._host.is_busy(case) and self._host.is_taken(case)
-        if not found and is_taken and case.share(self._running) >= _TAKEN:
-            # Sessions without a wait wait for the processors that others use.
-            remark = replace(remark, share=case.share(self._running), bound=min(1.0, others / cpus))
+        # The processors that sessions without a wait would use if there were no other programs.
+        wanted = min(float(cpus), case.sessions(self._running))
+        starved = 1 - (self._host.own or 0.0) / wanted if wanted else 0.0
+        is_taken = self._host.is_busy(case) and self._host.is_taken(case) and case.share(self._running) >= _TAKEN
+        if not found and is_taken and wanted >= _LEAST_WANTED and starved >= _LEAST_STARVED:
+            remark = bounded(replace(remark, share=case.share(self._running)), starved)
         return [*found, remark]
 
     def _find_limit(self, case: Case) -> list[Diagnosis]:
@@ -247,7 +287,8 @@ class Processors:
         builds = self._building.seconds >= _MOSTLY_BUILDS * self._running.seconds
         if is_busy and not builds and not self._host.is_taken(case):
             return [case.conclude("cpu-bound", self._running, evidence)]
-        is_few = cpus is not None and case.sessions(case.moments) <= (1 - _IDLE_CPUS) * cpus
+        is_free = not (self._host.is_busy(case) and self._host.is_taken(case))
+        is_few = is_free and cpus is not None and case.sessions(case.moments) <= (1 - _IDLE_CPUS) * cpus
         if is_few and case.share(self._copying) >= _LEAST_COMPUTING:
             return [case.conclude("few-sessions", self._copying, evidence)]
         least_busy = max(BUSY * case.sessions(case.moments), on_cpu + _LEAST_UNEXPLAINED_CPUS)

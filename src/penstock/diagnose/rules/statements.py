@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.units import MB
 from penstock.core.values.names import spell_name
 from penstock.diagnose.batches import StatementMeter
-from penstock.diagnose.rules.case import LEAST_SHARE, Case, number
+from penstock.diagnose.rules.case import LEAST_SHARE, Case, bounded, number
 from penstock.watch.holders import read_int
 from penstock.watch.risks import is_stale, lacks_statistics
 from penstock.watch.waits import CPU, ActivityTally, Moment, is_build, name_statement
@@ -50,6 +50,9 @@ _STALE = 0.5
 # statement.
 _LEAST_SCANS = 0.5
 
+# Compiling a statement takes much if it is at least this part of the statement's time.
+_LEAST_COMPILED = 0.3
+
 # If a statement writes fewer bytes to temporary files per second of its time, the files take only a small part of the
 # time.
 _LEAST_SPILL_BYTES_PER_S = 10 * MB
@@ -58,7 +61,7 @@ _TABLES = "pg_stat_user_tables"
 _KEYS = ("schemaname", "relname")
 _BLOCK_BYTES = 8192
 
-_DELETES = re.compile(r"delete\s+from\s+(?:only\s+)?(?:\S+\.)?\"?(\w+)", re.IGNORECASE)
+_DELETES = re.compile(r"\bdelete\s+from\s+(?:only\s+)?(?:\S+\.)?\"?(\w+)", re.IGNORECASE)
 # A search has a WHERE that may keep few rows. A report by groups, or an export by COPY, is meant to read many rows, and
 # the rows that a report returns do not show how many its WHERE keeps.
 _SEARCHES = re.compile(r"(?!copy\b)(?!.*\bgroup\s+by\b).*\bwhere\b", re.IGNORECASE | re.DOTALL)
@@ -142,7 +145,7 @@ class SlowStatements:
     def _explain(self, case: Case, statement: str, part: ActivityTally) -> Iterator[Diagnosis]:
         """Yield the diagnoses that explain a statement. A diagnosis that may cause the later ones comes first."""
         tables = {_name(row): row for row in self._seen.rows(_TABLES)}
-        deletes = _DELETES.match(statement)
+        deletes = _DELETES.search(statement)
         for key in self._seen.rows("unindexed_keys") if deletes else ():
             table, referenced = _name(key), str(key.get("referenced"))
             read, scans = self._reads(tables.get(table, {})), self._scans(tables.get(table, {}))
@@ -153,7 +156,13 @@ class SlowStatements:
                     "foreign-key-unindexed", part, evidence, table=table, columns=columns, referenced=referenced
                 )
         counted = self._counted.rise(self._tallies.query_ids.get(statement))
-        calls, returned, spilled = (0, 0, 0) if counted is None else counted
+        calls, returned, spilled, taken_ms, jit_ms = (0, 0, 0, 0, 0) if counted is None else counted
+        if jit_ms >= _LEAST_COMPILED * max(1, taken_ms):
+            evidence = [
+                number("of the statement's time to compile it", 100 * jit_ms / taken_ms, "%"),
+                number("to compile it in a call", jit_ms / calls, "ms"),
+            ]
+            yield bounded(case.conclude("jit", part, evidence), min(1.0, jit_ms / taken_ms))
         searches = _SEARCHES.match(statement) is not None
         if counted is None and _CHANGES.search(statement):
             # At most so many rows were found and changed by this statement.
@@ -172,7 +181,8 @@ class SlowStatements:
             if is_own and read >= max(_LEAST_ROWS * max(1, scans), _LEAST_RATIO * returned):
                 evidence = [number("rows read in each scan", read / max(1, scans)), number("scans", scans)]
                 evidence += [number("rows read for each row returned", read / returned)] if calls and returned else []
-                yield case.conclude("sequential-scan", part, evidence, table=_name(row), explain=_explain_by(case))
+                words = {"table": _name(row), "explain": _explain_by(case), "despite": _despite(row)}
+                yield case.conclude("sequential-scan", part, evidence, among=None, **words)
 
     def _explain_plan(
         self, case: Case, part: ActivityTally, used: Sequence[CounterRow], calls: float
@@ -185,7 +195,9 @@ class SlowStatements:
         loops = []
         for each in used:
             searches, scans = (count(each) / max(1.0, calls) for count in (self._searches, self._scans))
-            is_loop = searches >= max(_LEAST_LOOPS, _LOOPED * _rows(each)) or scans >= _RESCANS
+            # A table without an index is read whole with any statistics.
+            is_rescan = scans >= _RESCANS and each.get("has_index", True)
+            is_loop = searches >= max(_LEAST_LOOPS, _LOOPED * _rows(each)) or is_rescan
             if is_loop and _rows(each) >= _LEAST_SCAN:
                 loops.append((each, searches, scans))
         for row in used if loops and len(used) > 1 else ():
@@ -217,6 +229,17 @@ def _rows(row: CounterRow) -> int:
 
 def _name(row: CounterRow) -> str:
     return spell_name(row.get("schemaname"), row.get("relname"))
+
+
+def _despite(row: CounterRow) -> str:
+    """Return why a statement may read a whole table that has indexes; empty if it has none."""
+    if not row.get("has_index"):
+        return ""
+    return (
+        "If such an index exists, see why it is not used: a cast or a function around the column (id::text, "
+        "lower(name)) needs an index on that expression, or must go; a prepared statement may have a plan for other "
+        "values (plan_cache_mode = force_custom_plan for its role)."
+    )
 
 
 def _explain_by(case: Case) -> str:

@@ -156,8 +156,12 @@ def _describe(intervals: Sequence[Interval]) -> list[Evidence]:
 class IndexReads:
     """The rule for sessions that wait for reads of index blocks, because the indexes do not fit into memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, io: IoWaits) -> None:
+        self._io = io
         self._part = ActivityTally()
+        # The blocks that sessions have written to make room for others, and before PostgreSQL 16 also new ones.
+        self._evicted = Increase()
+        self._written = Increase()
         self._reads: dict[tuple[str, str], Increase] = {}
         self._scans: dict[tuple[str, str], Increase] = {}
         self._rows: dict[str, Increase] = {}
@@ -174,6 +178,10 @@ class IndexReads:
             self._count(self._rows, table, row.get("n_tup_changed"))
         self._is_read = self._is_read or rows is not None
         self._all_reads.see(sample)
+        for row in sample.counters.get("pg_stat_bgwriter", ()):
+            self._written.see(row.get("buffers_backend"))
+        for row in filter(_is_eviction, sample.counters.get("pg_stat_io", ())):
+            self._evicted.see(row.get("writes"))
         for moment in moments:
             if moment.wait in _READ:
                 self._part.add(moment)
@@ -188,9 +196,16 @@ class IndexReads:
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return a diagnosis that names the index with the most reads, if these reads are due to changed rows."""
-        if not self._reads or case.share(self._part) < LEAST_SHARE:
+        if not self._reads:
             return []
         (table, index), reads = max(self._reads.items(), key=lambda item: item[1].total)
+        evicted = self._evicted.total or self._written.total
+        is_evicting = evicted >= _LEAST_READS * max(1, self._rows[table].total)
+        if is_evicting:
+            # A changed block can be written only when its WAL has been flushed.
+            self._io.join_wal_to(self._part, is_all=True)
+        if case.share(self._part) < LEAST_SHARE:
+            return []
         rows, scans = self._rows[table].total, self._scans[table, index].total
         of_indexes = sum(each.total for each in self._reads.values())
         all_reads: float = self._all_reads.total
@@ -206,8 +221,16 @@ class IndexReads:
         ]
         if all_reads:
             evidence.append(number("of all blocks read are of indexes", 100 * of_indexes / all_reads, "%"))
-        found = case.conclude("index-reads", self._part, evidence, index=index, table=table)
+        if is_evicting:
+            evidence.append(number("blocks that sessions write for each row, to make room", evicted / rows))
+        room = ", for which changed blocks must be written, after their WAL" if is_evicting else ""
+        found = case.conclude("index-reads", self._part, evidence, index=index, table=table, room=room)
         return [bounded(found, min(1.0, reads.total / all_reads)) if all_reads else found]
+
+
+def _is_eviction(row: CounterRow) -> bool:
+    """Return whether a row of pg_stat_io counts what sessions write because shared buffers have no free block."""
+    return (row.get("backend_type"), row.get("object"), row.get("context")) == ("client backend", "relation", "normal")
 
 
 # Wait events of spills and of files shared by parallel workers (PostgreSQL's wait_event_names.txt).
@@ -217,6 +240,9 @@ _SPILL_WAITS = frozenset(("io:buffileread", "io:buffilewrite", "io:buffiletrunca
 _BUSY = 0.8
 
 _KINDS = ("Write", "Read")
+
+# A statement has failed at temp_file_limit if it had written this part of it. The last file may be small.
+_MOST_OF_LIMIT = 0.8
 
 # Report a device with less than this share free, or one that will be full within this time at the measured rate.
 _LEAST_FREE = 0.1
@@ -238,9 +264,11 @@ class TemporaryWork:
         self._users: dict[str, ActivityTally] = {}
         self._anyone = ActivityTally()
         self._storage: list[CounterRow] = []
+        self._written = DatabaseIncrease("temp_bytes")
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         self._see_files(sample)
+        self._written.see(sample)
         for row in sample.counters.get(LOCAL_STORAGE, ()):
             # The sampler reads the newest metrics every second, but CloudWatch measures only every minute.
             if not self._storage or self._storage[-1].get("measured_at") != row.get("measured_at"):
@@ -272,7 +300,7 @@ class TemporaryWork:
         """Return diagnoses if sessions wait for temporary files, and if a disk with such files runs out of space."""
         devices = self._seen.devices.result()
         low = (self._find_low_space(case, device) for device in devices)
-        found = [self._find_waits(case, devices), *low, self._find_low_local_storage(case)]
+        found = [self._find_waits(case, devices), self._find_limit(case), *low, self._find_low_local_storage(case)]
         return [each for each in found if each is not None]
 
     def _find_waits(self, case: Case, devices: tuple[DeviceUse, ...]) -> Diagnosis | None:
@@ -294,6 +322,19 @@ class TemporaryWork:
             return case.conclude("temp-spill", part, evidence)
         code = "temp-spill-on-data-volume" if device.has_data else "temp-disk-slow"
         return case.conclude(code, part, evidence, device=device.device)
+
+    def _find_limit(self, case: Case) -> Diagnosis | None:
+        """Return a diagnosis if statements that are rolled back have written as much as temp_file_limit allows each."""
+        limit, count = self._seen.number("temp_file_limit"), (case.rates.rollbacks_per_s or 0.0) * case.rates.elapsed_s
+        part = max(self._anyone, self._spilling, key=lambda each: each.seconds)
+        if limit is None or round(count) < 1 or self._written.total < _MOST_OF_LIMIT * limit * count:
+            return None
+        evidence = [
+            number("rollbacks", count),
+            number("temporary files written for each", self._written.total / count / MB, "MB"),
+        ]
+        setting = case.header.settings["temp_file_limit"]
+        return case.conclude("temp-file-limit", part, evidence, setting=setting) if part.count else None
 
     def _find_low_space(self, case: Case, device: DeviceUse) -> Diagnosis | None:
         """Return a diagnosis if a disk with temporary files is nearly full, or None.

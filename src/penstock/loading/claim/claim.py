@@ -24,9 +24,8 @@ from penstock.ledger.ledger import confirm
 from penstock.ledger.locks import LockPatience, try_lock
 from penstock.ledger.lookup import read_meaning
 from penstock.ledger.members import find_joinable, register
-from penstock.ledger.schema import check_creation, check_staging
+from penstock.ledger.schema import check_creation, check_staging, foresee_opening
 from penstock.ledger.targets import read_landings
-from penstock.ledger.upgrade import foresee_opening
 from penstock.ledger.values import Claim, FinishedLoad, LedgerOutlook
 from penstock.loading.claim.decide import ClaimFacts, NothingToDo, decide_load, group_objects
 from penstock.loading.claim.facts import (
@@ -44,8 +43,8 @@ from penstock.loading.context import LoadTools, Retrying
 from penstock.loading.land.context import LandingContext, TargetLanding
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import digest
+from penstock.loading.values.objects import all_objects
 from penstock.loading.values.plan import LoadPlan
-from penstock.loading.values.work import all_objects
 
 # How often to check if another process has ended, or has opened the load to others.
 _WAIT_S = 0.2

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
 
+from penstock.core.catalogue.tables import CreatedTable
 from penstock.core.errors import LeftOutError, SourceError, TargetError, UsageError
 from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns
-
-if TYPE_CHECKING:
-    from penstock.core.catalogue.tables import CreatedTable
-    from penstock.core.values.job import LoadRules
-    from penstock.core.values.mode import RoutePlan
-    from penstock.core.values.table import TableName
-    from penstock.ledger.lookup import LedgerFindings
-    from penstock.ledger.values import KnownObject, LedgerObject, ObjectAction
-    from penstock.loading.plan.order import TargetOrder
-    from penstock.loading.values.work import PlannedObject
-
+from penstock.core.values.job import LoadRules
+from penstock.core.values.mode import RoutePlan
+from penstock.core.values.table import TableName
+from penstock.ledger.lookup import LedgerFindings
+from penstock.ledger.values import KnownObject, LedgerObject, ObjectAction
+from penstock.loading.plan.order import TargetOrder
+from penstock.loading.values.objects import PlannedObject
 
 # An error names at most this many objects.
 _NAMED = 10

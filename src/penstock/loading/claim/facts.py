@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.tables import CreatedTable, LoadedTable, is_empty
@@ -25,16 +24,14 @@ from penstock.loading.claim.decide import ClaimFacts, LoadDecision, find_known, 
 from penstock.loading.context import LoadTools
 from penstock.loading.files.listing import is_remote, lasting_name, recorded_name
 from penstock.loading.formats import format_of
+from penstock.loading.formats.format import Depth
 from penstock.loading.imports import route
+from penstock.loading.land.context import TargetLanding
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.notices import unpublished_notice
+from penstock.loading.values.objects import PlannedObject, all_objects, ledger_object
 from penstock.loading.values.plan import LoadPlan, table_after_creation
-from penstock.loading.values.work import PlannedObject, all_objects, ledger_object
-
-if TYPE_CHECKING:
-    from penstock.loading.formats.format import Depth
-    from penstock.loading.land.context import TargetLanding
 
 
 class FactsReader:

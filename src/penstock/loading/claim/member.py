@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import Interrupted, PenstockError, TakenOverError
@@ -35,12 +35,10 @@ from penstock.ledger.values import Claim, Coverage, LoaderProcess, MembersState
 from penstock.loading.claim.decide import name_objects, not_seen
 from penstock.loading.context import LoadTools
 from penstock.loading.pace import limit_sessions, share_sessions
+from penstock.loading.read.feed import BlockFeed
+from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.outcome import LoadShare
 from penstock.loading.values.plan import SessionPlan, total_size
-from penstock.loading.values.work import PlannedObject
-
-if TYPE_CHECKING:
-    from penstock.loading.read.feed import BlockFeed
 
 _log = logging.getLogger(__name__)
 

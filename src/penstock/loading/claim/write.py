@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.catalogue.staging import delete_landed
+from penstock.core.catalogue.tables import CreatedTable, LoadedTable
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import DataError, SourceError, TargetError
 from penstock.core.slotted import slotted
@@ -30,10 +30,7 @@ from penstock.loading.imports.route import refuse_parts
 from penstock.loading.land.context import LandingContext, TargetLanding
 from penstock.loading.plan.identity import digest
 from penstock.loading.types.alter import alter_table
-from penstock.loading.values.work import PlannedObject
-
-if TYPE_CHECKING:
-    from penstock.core.catalogue.tables import CreatedTable, LoadedTable
+from penstock.loading.values.objects import PlannedObject
 
 
 @slotted

@@ -77,6 +77,8 @@ def describe_status(progress: LoadProgress, reading: LoadRates) -> str:
     passed = format_duration(progress.elapsed_s)
     if is_all_sent(progress):
         return f"{visible(progress.activity) or 'committing'}, {passed}"
+    if progress.activity:
+        return f"{passed}, {visible(progress.activity)}"
     status = f"{passed}, {format_sessions(progress)}, {reading.sent_rate / MB:.0f} MB/s sent"
     if progress.file_count > 1:
         done = sum(file.is_done for file in progress.files)

@@ -1,4 +1,4 @@
-"""`penstock loads`: lists, shows, prunes and forgets the loads that a database's ledger records."""
+"""`penstock loads` lists, shows, prunes and forgets the loads of a ledger. `penstock init` creates one to share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from penstock.cli.options import LEDGER, Json, NewestId, open_ledger, tables, takes
+from penstock.cli.options import LEDGER, Json, NewestId, open_ledger, takes
 from penstock.cli.output import Messages, write_result
 from penstock.core.errors import UsageError
 from penstock.core.units import count_nouns
-from penstock.core.values.options import OptionError, parse_duration, read_duration
+from penstock.core.values.job import Housekeeping
+from penstock.core.values.options import OptionError, join_lists, parse_duration, pick, read_duration, split_names
 from penstock.core.values.server import describe_server
 from penstock.loading.views.outcome import (
     describe_load,
@@ -33,6 +34,7 @@ from penstock.loading.views.outcome import (
 if TYPE_CHECKING:
     # typer contains its own copy of click, and the types in it have no public name.
     from typer._click import Command, Context
+
 
 # The beginning of a load's id, or the word for the newest. No command's name matches this pattern.
 _ID = re.compile(r"[0-9a-f-]+|latest", re.IGNORECASE)
@@ -67,9 +69,7 @@ Since = Annotated[
         help="Only loads begun in that time, such as 12h or 7d, or since a date such as 2026-11-29.",
     ),
 ]
-Into = Annotated[
-    str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.", autocompletion=tables)
-]
+Into = Annotated[str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.")]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, show_default=False, help="At most N, the newest (default: 20).")
 ]
@@ -225,3 +225,42 @@ def forget(load_id: NewestId, keep_rows: KeepRows = False, **options: Any) -> No
         Messages().note(
             f'{count_nouns(each.rows, "row")} of it {"remains" if each.rows == 1 else "remain"} in "{each.table}"'
         )
+
+
+Grant = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grant", metavar="ROLE[,ROLE]", help="Let these roles record their loads in it. May be given several times."
+    ),
+]
+Plan = Annotated[bool, typer.Option("--plan", help="Print the statements, and do nothing.")]
+
+Upgrade = Annotated[
+    bool, typer.Option("--upgrade", help="Upgrade a ledger that an older penstock created, and end its running loads.")
+]
+
+
+@takes((*LEDGER, "publish_ledger"))
+def init(
+    grant: Grant = None, upgrade: Upgrade = False, plan: Plan = False, as_json: Json = False, **options: Any
+) -> None:
+    """Create the ledger as the database's owner, for several roles. Keep what exists.
+
+    Each role sees all loads, and row-level security lets it change only its own. To resume or forget a load of another
+    role, a role must be a member of it. Run it as the database's owner, a member of that role, or a superuser.
+    """
+    house = Housekeeping(**pick(Housekeeping, options))
+    granted = join_lists(grant)
+    roles = () if granted is None else split_names(granted)
+    with open_ledger(options) as view:
+        statements = view.share(roles, is_publishing_allowed=house.publish_ledger, upgrades=upgrade, only_planned=plan)
+        server = view.server()
+    if as_json:
+        result = server_object(server) | {"schema": house.ledger_schema}
+        write_result(result | {"roles": roles, "statements": statements, "is_planned": plan})
+    elif plan:
+        write_result(["BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"])
+    else:
+        receivers = f", granted to {', '.join(roles)}" if roles else ""
+        on_server = describe_server(server.name, server.database)
+        write_result(f"the ledger is ready in schema {house.ledger_schema}{on_server}{receivers}")

@@ -23,15 +23,15 @@ from penstock.core.connect.connection import CAN_FLUSH_STATISTICS
 from penstock.core.connect.errors import CopyContext, ServerReport, parse_copy_context, read_report
 from penstock.core.connect.search_path import SETTINGS_RESULTS, TO_OWN_SETTINGS, TO_USERS_SETTINGS
 from penstock.core.connect.waiting import waiting
+from penstock.core.errors import FileLocation
 from penstock.core.sql import list_identifiers
 from penstock.core.values.table import TableName
+from penstock.loading.values.objects import CopySpec
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
     from psycopg.pq.abc import PGresult
 
-    from penstock.core.errors import FileLocation
-    from penstock.loading.values.block import CopySpec
 
 # A complete statement that contains all its values. Other modules use this type to pass statements on.
 Statement: TypeAlias = sql.Composed

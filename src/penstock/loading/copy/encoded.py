@@ -15,7 +15,7 @@ from penstock.core.slotted import slotted
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import Column, ColumnMap
 from penstock.loading.copy.payload import Encoder, find_kept_type
-from penstock.loading.values.block import Block, CopySpec
+from penstock.loading.values.objects import Block, CopySpec
 
 # The encoder's kind for each type, by pg_type.oid. Domains and enums have other oids, and are sent as text. Source:
 # pg_type.dat; tests/loading/copy/test_binary_types.py compares the oids with pg_type on every version.

@@ -19,7 +19,7 @@ from penstock.core.slotted import slotted
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import Column, ColumnMap, TableName
 from penstock.ledger.rejects import RecordForm
-from penstock.loading.values.block import Block, CopySpec
+from penstock.loading.values.objects import Block, CopySpec
 
 # The name of a column's type in the Rust core, and the type's limit: digits after the decimal point, decimals of a
 # second, or a length.

@@ -8,17 +8,13 @@ of fields.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.source import ObjectSample
 from penstock.loading.formats.columnar import Columnar
+from penstock.loading.formats.format import Format
 from penstock.loading.formats.jsonl import JsonLines
 from penstock.loading.formats.text import DelimitedText
-
-if TYPE_CHECKING:
-    from penstock.core.values.dialect import DialectOptions
-    from penstock.core.values.source import ObjectSample
-    from penstock.loading.formats.format import Format
-    from penstock.loading.values.plan import TargetPlan
+from penstock.loading.values.plan import TargetPlan
 
 # All formats. An object has the first one that recognizes the object's beginning; binary ones are asked before the
 # object is decoded as text. Delimited text recognizes every text.

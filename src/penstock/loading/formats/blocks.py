@@ -15,7 +15,7 @@ from penstock import _native
 from penstock.core.errors import DataError, FileLocation, PenstockError
 from penstock.core.units import KIB, format_bytes
 from penstock.core.values.dialect import Dialect
-from penstock.loading.values.block import Block, LineEnd, Segment
+from penstock.loading.values.objects import Block, LineEnd, Segment
 
 # The longest header that is accepted. 1600 columns (PostgreSQL's maximum) with names of the maximum length take half of
 # it.

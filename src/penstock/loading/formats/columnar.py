@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from penstock.core.errors import DataError, SourceError
 from penstock.core.units import count_nouns
 from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import TargetJob
 from penstock.core.values.notice import Notice
+from penstock.core.values.server import ServerFacts
 from penstock.core.values.source import ColumnarFormat, ColumnarSample, ObjectSample
+from penstock.core.values.table import ColumnMap, TableFacts
+from penstock.ledger.values import CommittedRange
 from penstock.loading.files.signatures import Signature
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats.columns import find_loaded
 from penstock.loading.formats.format import Depth, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import probe_columnar, refuse_types, refuse_unsupported
+from penstock.loading.formats.probe.probing import ProbeResult
 from penstock.loading.formats.rows import open_rows
-
-if TYPE_CHECKING:
-    from penstock.core.values.job import TargetJob
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.table import ColumnMap, TableFacts
-    from penstock.ledger.values import CommittedRange
-    from penstock.loading.files.streams import SourceReader
-    from penstock.loading.formats.probe.probing import ProbeResult
-    from penstock.loading.values.plan import TargetPlan
-    from penstock.loading.values.work import PlannedObject
-    from penstock.loading.warned import WarningLog
-
+from penstock.loading.values.objects import PlannedObject
+from penstock.loading.values.plan import TargetPlan
+from penstock.loading.warned import WarningLog
 
 _SIGNATURES: Final[dict[ColumnarFormat, Signature]] = {
     "parquet": Signature(magic=b"PAR1", is_printable=True, is_whole_word=True),

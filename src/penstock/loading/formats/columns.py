@@ -7,11 +7,12 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.core.errors import TargetError, UsageError
 from penstock.core.units import count_nouns
 from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import TargetJob
 from penstock.core.values.names import (
     MOST_COLUMNS,
     NAME_LIMIT_BYTES,
@@ -23,11 +24,8 @@ from penstock.core.values.names import (
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import Column, ColumnMap, TableFacts
 from penstock.core.words import list_names
+from penstock.loading.formats.probe.probing import ProbeResult
 from penstock.loading.values.plan import ROW_NAME, Edge, name_fields
-
-if TYPE_CHECKING:
-    from penstock.core.values.job import TargetJob
-    from penstock.loading.formats.probe.probing import ProbeResult
 
 _NAMES_SHOWN = 3
 # The largest number of fields that a hint names. If a file has more, the hint names none.

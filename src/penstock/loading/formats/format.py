@@ -16,32 +16,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from isal import isal_zlib
 
 from penstock.core.errors import DataError
 from penstock.core.slotted import slotted
+from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import MAX_RECORD_BYTES, TargetJob
+from penstock.core.values.notice import Notice
+from penstock.core.values.server import ServerFacts
 from penstock.core.values.source import ObjectSample, Range
+from penstock.core.values.table import ColumnMap, TableFacts
 from penstock.core.words import list_names
+from penstock.ledger.rejects import RecordForm
 from penstock.ledger.values import CommittedRange, Coverage, LedgerUnit
+from penstock.loading.copy.payload import Encoder
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats.columns import map_columns
 from penstock.loading.formats.probe.columnar import read_folder_values
-from penstock.loading.values.block import Block
+from penstock.loading.formats.probe.probing import ProbeResult
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import TargetPlan, table_after_creation
-
-if TYPE_CHECKING:
-    from penstock.core.values.dialect import DialectOptions
-    from penstock.core.values.notice import Notice
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.table import ColumnMap, TableFacts
-    from penstock.ledger.rejects import RecordForm
-    from penstock.loading.copy.payload import Encoder
-    from penstock.loading.files.streams import SourceReader
-    from penstock.loading.formats.probe.probing import ProbeResult
-    from penstock.loading.values.work import PlannedObject
-    from penstock.loading.warned import WarningLog
+from penstock.loading.warned import WarningLog
 
 
 class RangeSums:

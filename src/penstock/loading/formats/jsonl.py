@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, UsageError
 from penstock.core.units import format_bytes
 from penstock.core.values.dialect import Dialect, DialectOptions
+from penstock.core.values.job import TargetJob
 from penstock.core.values.notice import Notice
+from penstock.core.values.server import ServerFacts
 from penstock.core.values.source import Compression, ObjectSample
+from penstock.core.values.table import ColumnMap, TableFacts
 from penstock.loading.files.encodings import client_encoding, iconv_name
 from penstock.loading.formats.columns import (
     find_loaded,
@@ -25,18 +28,13 @@ from penstock.loading.formats.columns import (
     refuse_many_names,
     refuse_unknown_names,
 )
+from penstock.loading.formats.format import Depth
 from penstock.loading.formats.probe.content import JSON_LINES, Content, OtherContent, describe_conversion, recognize
 from penstock.loading.formats.probe.header import check_is_utf8
 from penstock.loading.formats.probe.probing import ProbeResult
 from penstock.loading.formats.text import Textual
 from penstock.loading.values.plan import TargetPlan, table_after_creation
-
-if TYPE_CHECKING:
-    from penstock.core.values.job import TargetJob
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.table import ColumnMap, TableFacts
-    from penstock.loading.formats.format import Depth
-    from penstock.loading.warned import WarningLog
+from penstock.loading.warned import WarningLog
 
 # The options for fields of delimited text, which JSON Lines refuses.
 _REFUSED: Final = (

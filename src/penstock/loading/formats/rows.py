@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation
@@ -22,11 +22,8 @@ from penstock.loading.files.columnar.reader import ColumnarFile, SentColumn, Sen
 from penstock.loading.formats.format import Edges, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.formats.sent import make_row_block, make_row_form, watch_rows
-from penstock.loading.values.block import Block
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import table_after_creation
-
-if TYPE_CHECKING:
-    from penstock.loading.values.work import PlannedObject
 
 # Matches the types of columns that store a text unchanged.
 _TEXT: Final = re.compile(r"(text|character varying|character)(\(\d+\))?(\[\])?")

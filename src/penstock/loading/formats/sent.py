@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation
 from penstock.core.units import MIB, format_count
+from penstock.core.values.table import ColumnMap
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.payload import Encoder, find_kept_types, make_form_encoder
 from penstock.loading.formats.blocks import record_error
 from penstock.loading.formats.format import RangeSums, RowSums
 from penstock.loading.formats.probe.columnar import SENT_DIALECT
 from penstock.loading.formats.probe.mangling import explain_misfit
-from penstock.loading.values.block import Block
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import table_after_creation
-
-if TYPE_CHECKING:
-    from penstock.core.values.table import ColumnMap
-    from penstock.loading.values.work import PlannedObject
 
 
 def make_object_encoder(form: RecordForm, work: PlannedObject) -> Encoder:

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.core.connect.errors import hint_for
 from penstock.core.errors import DataError, FileLocation, TargetError
 from penstock.core.units import count_nouns
+from penstock.core.values.dialect import Dialect, DialectOptions
+from penstock.core.values.job import TargetJob
+from penstock.core.values.server import ServerFacts
+from penstock.core.values.source import Compression, ObjectSample
+from penstock.core.values.table import ColumnMap, TableFacts
 from penstock.ledger.rejects import RecordForm
+from penstock.ledger.values import CommittedRange, LedgerUnit
+from penstock.loading.copy.payload import Encoder
 from penstock.loading.files.encodings import client_encoding, normalize_encoding
+from penstock.loading.files.streams import ObjectStream
 from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
 from penstock.loading.formats.format import Depth, Edges, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.content import check_is_delimited
@@ -28,21 +36,9 @@ from penstock.loading.formats.probe.probing import (
     separator_notice,
 )
 from penstock.loading.formats.sent import make_object_encoder, refuse_unfit
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import TargetPlan, table_after_creation
-
-if TYPE_CHECKING:
-    from penstock.core.values.dialect import Dialect, DialectOptions
-    from penstock.core.values.job import TargetJob
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.source import Compression, ObjectSample
-    from penstock.core.values.table import ColumnMap, TableFacts
-    from penstock.ledger.values import CommittedRange, LedgerUnit
-    from penstock.loading.copy.payload import Encoder
-    from penstock.loading.files.streams import ObjectStream
-    from penstock.loading.values.block import Block
-    from penstock.loading.values.work import PlannedObject
-    from penstock.loading.warned import WarningLog
-
+from penstock.loading.warned import WarningLog
 
 # The first version of PostgreSQL without the encoding MULE_INTERNAL.
 _WITHOUT_MULE_INTERNAL = 19

@@ -7,8 +7,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from penstock.core.catalogue.tables import LoadedTable
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import FileLocation, PenstockError, ServerError, SourceError
 from penstock.core.values.accounts import FileOutcome, ReaderSeconds, SessionTotals, Stopwatch
@@ -30,13 +31,9 @@ from penstock.loading.imports.server import (
 )
 from penstock.loading.read.feed import Abandoned
 from penstock.loading.rejects.explain import explain_failure
+from penstock.loading.values.objects import CopySpec, PlannedObject
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.loading.values.plan import LoadPlan
-from penstock.loading.values.work import PlannedObject
-
-if TYPE_CHECKING:
-    from penstock.core.catalogue.tables import LoadedTable
-    from penstock.loading.values.block import CopySpec
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +75,8 @@ class ObjectFeed:
         )
         self._clock = clock
         self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._is_held = False
         self.sessions = sessions
         self.failure: BaseException | None = None
         # These stay 0, because no objects are read in this process.
@@ -89,7 +88,8 @@ class ObjectFeed:
 
         Raises Abandoned after `abandon` was called.
         """
-        with self._lock:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_held or self.failure is not None or not self._waiting)
             if self.failure is not None:
                 raise Abandoned
             if session >= self.sessions or not self._waiting:
@@ -113,6 +113,12 @@ class ObjectFeed:
         with self._lock:
             taken.rows, taken.bytes_read, taken.ended_s = rows, taken.size_bytes, self._clock()
 
+    def hold(self, is_held: bool) -> None:
+        """Hand out no objects while `is_held`."""
+        with self._changed:
+            self._is_held = is_held
+            self._changed.notify_all()
+
     def set_sessions(self, count: int) -> None:
         """Let only the first `count` sessions take objects from now on."""
         with self._lock:
@@ -120,13 +126,15 @@ class ObjectFeed:
 
     def stop(self) -> None:
         """Hand out no more objects."""
-        with self._lock:
+        with self._changed:
             self._waiting.clear()
+            self._changed.notify_all()
 
     def abandon(self, cause: BaseException) -> None:
         """Make `take` raise Abandoned. `cause` is kept in the attribute `failure`, unless an earlier cause is there."""
-        with self._lock:
+        with self._changed:
             self.failure = self.failure or cause
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Do nothing, because no thread reads."""

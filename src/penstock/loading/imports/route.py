@@ -1,36 +1,42 @@
-"""Decides from the plan and the objects' beginnings whether the server can import them from S3."""
+"""Decides from the plan and the objects' beginnings whether the server can import them from S3.
+
+The facts come from the server, the AWS configuration and AWS. AWS is asked about the RDS instance of a load here: its
+class, its roles, and the maintenance windows that are near.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core.aws.credentials import AwsCredentials
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.errors import DataError, PenstockError, SourceError, TargetError, UsageError
 from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns
 from penstock.core.values.diagnosis import Diagnosis, refusal, refuse
-from penstock.core.values.mode import CLIENT_ROUTE, ImportRights, Link, RoutePlan
+from penstock.core.values.job import LoadRules
+from penstock.core.values.mode import CLIENT_ROUTE, ImportRights, RoutePlan
 from penstock.core.values.names import quote_name
+from penstock.core.values.notice import Notice
+from penstock.core.values.source import ObjectSample
 from penstock.loading.files.encodings import normalize_encoding
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import format_of
-from penstock.loading.values.plan import SessionPlan, TargetPlan
+from penstock.loading.imports.server import read_import_rights
+from penstock.loading.values.objects import PlannedObject
+from penstock.loading.values.plan import LoadPlan, SessionPlan, TargetPlan
 
 if TYPE_CHECKING:
-    from penstock.core.values.job import LoadRules
-    from penstock.core.values.source import ObjectSample
-    from penstock.loading.files.streams import SourceReader
-    from penstock.loading.values.plan import LoadPlan
-    from penstock.loading.values.work import PlannedObject
-    from penstock.rds.values import AssociatedRole
+    from penstock.rds.describe import BriefQuestion
+    from penstock.rds.values import AssociatedRole, InstanceClass, RdsDescription
+
 
 CLIENT_REMEDY = "Use --via client."
-
-# --via auto chooses the server's route only beyond these limits. If the round trip is shorter, the loader is in the
-# server's region. If the link is faster, it carries more than most instances can load.
-FAR_ROUND_TRIP_S = 0.01
-FAST_LINK_BYTES_PER_S = 50e6
 
 _FEATURE = "s3Import"
 
@@ -40,7 +46,7 @@ _TEXT_HEADER_MAJOR = 15
 
 @slotted
 class RouteFacts:
-    """What decides whether penstock or the server reads the objects of a load."""
+    """What decides whether the server can read the objects of a load."""
 
     rights: ImportRights
     # The configured AWS region, None if none is configured.
@@ -50,54 +56,28 @@ class RouteFacts:
     roles: Sequence[AssociatedRole] | None = None
     # The identifier of the instance or cluster.
     instance: str = ""
-    # The link to the server, measured for --via auto only.
-    link: Link | None = None
 
 
 class ImportObstacle(NamedTuple):
     """A reason why the server cannot import the objects of a load."""
 
-    # The part of the job that prevents the route. Messages have these words after "cannot be used with" or "cannot
-    # import with".
+    # The part of the job that prevents the route. Messages have these words after "cannot be used with".
     what: str
     why: str
 
 
-def choose_route(targets: Sequence[TargetPlan], rules: LoadRules, facts: RouteFacts, *, sessions: int) -> RoutePlan:
-    """Return who reads the objects of a load, penstock or the server, with the reason.
+def plan_import(targets: Sequence[TargetPlan], rules: LoadRules, facts: RouteFacts) -> RoutePlan:
+    """Return the route of a load whose objects the server imports.
 
-    `sessions` is how many sessions the load would begin with. Raises UsageError or TargetError if --via server is given
-    and the server cannot import the objects.
+    Raises UsageError or TargetError if the server cannot import them.
     """
-    asked = rules.via
-    if asked == "client" or not targets:
+    if not targets:
         return CLIENT_ROUTE
     obstacle = next(find_obstacles(targets, rules, server_major=facts.server_major), None)
-    lack = find_lack(facts)
-    if asked == "server":
-        if obstacle is not None:
-            raise UsageError(
-                f"--via server cannot be used with {obstacle.what}", detail=obstacle.why, hint=CLIENT_REMEDY
-            )
-        refuse(lack)
-        return _import(facts, "as requested")
     if obstacle is not None:
-        return keep_client(f"the server cannot import with {obstacle.what}")
-    if lack is not None:
-        return keep_client(lack.claim)
-    objects = sum(len(target.objects) for target in targets)
-    if (near := _why_near(facts.link, objects, sessions)) is not None:
-        return keep_client(near)
-    return _import(facts, f"auto: {_describe_link(facts.link)}, {count_nouns(objects, 'object')}")
-
-
-def keep_client(reason: str) -> RoutePlan:
-    """Return the decision of --via auto that penstock reads the objects, with the reason for it."""
-    return RoutePlan(reason=f"auto: {reason}")
-
-
-def _import(facts: RouteFacts, reason: str) -> RoutePlan:
-    return RoutePlan(via="server", reason=reason, region=facts.region or "")
+        raise UsageError(f"--via server cannot be used with {obstacle.what}", detail=obstacle.why, hint=CLIENT_REMEDY)
+    refuse(find_lack(facts))
+    return RoutePlan(via="server", region=facts.region or "")
 
 
 def import_sessions(targets: Sequence[TargetPlan], sessions: SessionPlan) -> SessionPlan:
@@ -110,22 +90,6 @@ def import_sessions(targets: Sequence[TargetPlan], sessions: SessionPlan) -> Ses
     if objects < count:
         count, reason = objects, f"{count_nouns(objects, 'object')}, one in each session"
     return SessionPlan(initial=count, maximum=count, is_adaptive=False, reason=reason)
-
-
-def _why_near(link: Link | None, objects: int, sessions: int) -> str | None:
-    """Return why the client's route is chosen, or None if the loader is far from the server and objects are many."""
-    if objects < max(2, sessions):
-        return f"{count_nouns(objects, 'object')}, fewer than sessions"
-    if link is None:
-        return "the link to the server was not measured"
-    if link.round_trip_s < FAR_ROUND_TRIP_S or link.bytes_per_s > FAST_LINK_BYTES_PER_S:
-        return f"the server is near, {_describe_link(link)}"
-    return None
-
-
-def _describe_link(link: Link | None) -> str:
-    assert link is not None
-    return f"round trip {link.round_trip_s * 1000:.1f} ms, {link.bytes_per_s / 1e6:.0f} MB/s"
 
 
 def find_obstacles(targets: Sequence[TargetPlan], rules: LoadRules, *, server_major: int) -> Iterator[ImportObstacle]:
@@ -232,7 +196,7 @@ def _find_role_lack(roles: Sequence[AssociatedRole], instance: str) -> Diagnosis
 
 def refuse_check(plan: LoadPlan) -> None:
     """Raise UsageError if --via server is given with --check. A check cannot use imports by the server."""
-    if plan.route.is_import and plan.job.rules.via == "server":
+    if plan.route.is_import:
         raise UsageError(
             "--via server cannot be used with --check",
             detail="A check has the server parse records that it is sent.",
@@ -312,3 +276,77 @@ def missing_encoding(uri: str) -> SourceError:
         hint=f"Add it: aws s3 cp {name} {name} --metadata-directive REPLACE --content-encoding gzip. "
         f"Or: {CLIENT_REMEDY}",
     )
+
+
+def plan_route(
+    targets: Sequence[TargetPlan], rules: LoadRules, connection: Connection, *, described: RdsDescription | None
+) -> RoutePlan:
+    """Return the route of a load with --via server. Raises UsageError, TargetError, ServerError.
+
+    `described` is AWS's description of the server; without it, the roles of an RDS instance are not checked.
+    """
+    instance, roles = roles_of(described)
+    facts = RouteFacts(
+        rights=read_import_rights(connection),
+        region=AwsCredentials().s3_config().get("region"),
+        server_major=connection.info.server_version // 10_000,
+        roles=roles,
+        instance=instance,
+    )
+    return plan_import(targets, rules, facts)
+
+
+def roles_of(found: RdsDescription | None) -> tuple[str, tuple[AssociatedRole, ...] | None]:
+    """Return the identifier and the roles of an RDS instance, including those of its cluster.
+
+    Returns "" and None if they are not known.
+    """
+    owners = [] if found is None else [owner for owner in (found.instance, found.cluster) if owner is not None]
+    # Report no roles if the cluster may not be described, because it may have the role that the instance lacks.
+    if found is None or not owners or any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps):
+        return "", None
+    return owners[0].identifier, tuple(role for owner in owners for role in owner.roles)
+
+
+def begin_asking(host: str, *, is_worth: bool, patience_s: float) -> BriefQuestion | None:
+    """Begin to ask AWS about the server `host`, and return the question, or None if AWS is not asked.
+
+    AWS is not asked if the server is not on RDS, if `is_worth` is false, or if `patience_s` is 0. The answer is awaited
+    for `patience_s` seconds.
+    """
+    if not is_worth or patience_s <= 0 or not is_rds_endpoint(host):
+        return None
+    from penstock.rds.describe import BriefQuestion  # noqa: PLC0415 (56 ms, botocore)
+
+    return BriefQuestion(host, now=datetime.now(UTC), patience_s=patience_s)
+
+
+def await_answer(question: BriefQuestion | None, *, on_notice: Callable[[str], None]) -> RdsDescription | None:
+    """Return AWS's description of the server, or None if AWS was not asked or does not answer in time.
+
+    If AWS does not answer, `on_notice` is called with the reason.
+    """
+    if question is None:
+        return None
+    found = question.answer()
+    if found is None:
+        on_notice(
+            f"the vCPUs and the windows of the instance are not known: {question.refusal} (--aws-timeout is how long "
+            "to wait; 0 does not ask)"
+        )
+    return found
+
+
+def class_of(found: RdsDescription | None) -> InstanceClass | None:
+    """Return the class of the described instance, None if it is not known."""
+    return None if found is None or found.instance is None else found.instance.instance_class
+
+
+def find_near_windows(found: RdsDescription | None, *, now: datetime | None = None) -> list[Notice]:
+    """Return a notice for each maintenance or backup window of the described instance that begins soon or has begun."""
+    if found is None:
+        return []
+    from penstock.rds.values import describe_near  # noqa: PLC0415 (2 ms, for servers on RDS)
+
+    near = describe_near(found.windows, now=now or datetime.now(UTC))
+    return [Notice(code="window", message=text) for text in near]

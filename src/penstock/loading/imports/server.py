@@ -6,8 +6,6 @@ Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/USER_PostgreSQL.S3Import.
 from __future__ import annotations
 
 import re
-import secrets
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,9 +19,9 @@ from penstock.core.connect.search_path import TO_USERS_SETTINGS
 from penstock.core.errors import ServerError
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, list_identifiers, run_query
-from penstock.core.values.mode import ImportRights, Link
+from penstock.core.values.mode import ImportRights
 from penstock.loading.copy.copy import CopySession, compose_table, copy_options
-from penstock.loading.values.block import CopySpec
+from penstock.loading.values.objects import CopySpec
 
 _RESULT = re.compile(r'(\d+) rows? imported into relation "(.*)" from file (.*) of (\d+) bytes\.?', re.DOTALL)
 
@@ -72,12 +70,6 @@ def read_result(text: str | None) -> int:
     return int(found[1])
 
 
-# The size of the text by which the link is measured. It fills the window of a TCP connection to another region, and any
-# link sends it within seconds.
-_PROBE_BYTES = 2 * 1024 * 1024
-_ROUND_TRIPS = 5
-
-
 @slotted
 class ImportRow:
     """The progress of one backend's import."""
@@ -112,24 +104,6 @@ def read_table_bytes(connection: Connection, oids: Sequence[int]) -> int:
     with translate_errors("reading the size of the tables"):
         row = run_query(connection, "loading/table_bytes", oids=list(oids)).fetchone()
     return 0 if row is None else int(row[0])
-
-
-def measure_link(connection: Connection) -> Link:
-    """Measure the network between this host and the server: a few round trips, and a text of 2 MiB that is sent.
-
-    Returns the shortest round trip in seconds, and the bytes per second. Raises ServerError.
-    """
-    with translate_errors("measuring the link to the server"):
-        round_trip_s = min(_time(connection, "") for _ in range(_ROUND_TRIPS))
-        # The text is random, so that no tunnel can compress it.
-        sent_s = _time(connection, secrets.token_hex(_PROBE_BYTES // 2))
-    return Link(round_trip_s=round_trip_s, bytes_per_s=_PROBE_BYTES / max(sent_s - round_trip_s, 1e-6))
-
-
-def _time(connection: Connection, text: str) -> float:
-    began_s = time.perf_counter()
-    connection.execute(sql.SQL("SELECT pg_catalog.length(%s::pg_catalog.text)"), [text]).fetchone()
-    return time.perf_counter() - began_s
 
 
 # Makes the server check every two seconds, during an import, whether its client is still connected. Otherwise the

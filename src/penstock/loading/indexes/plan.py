@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.changes.tables.parts import ForeignKey, TableParts, capture_tree
 from penstock.core.catalogue.tables import is_empty
+from penstock.core.connect.connection import Connection
+from penstock.core.tuning import LoadTuning
+from penstock.core.values.job import LoadRules
+from penstock.core.values.table import TableFacts
 from penstock.loading.indexes.decide import IndexDecision, IndexPlanFacts, decide_indexes
 from penstock.loading.values.plan import TargetPlan, stored_size
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.tuning import LoadTuning
-    from penstock.core.values.job import LoadRules
-    from penstock.core.values.table import TableFacts
 
 
 def plan_indexes(

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from penstock.changes.context import PATIENCE_S, Context, Report, Restored
 from penstock.changes.journal import CannotRecord, ChangeRecords, change_table, open_records, restore
@@ -20,20 +19,18 @@ from penstock.changes.tables.kind import TableRequest
 from penstock.changes.tables.kinds import KINDS
 from penstock.changes.tables.look import read_missing, refuse_missing
 from penstock.changes.tables.parts import PART_KINDS, ForeignKey, capture_tree, part_id_of
+from penstock.changes.values import Rebuilt
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.tables import CreatedTable, is_empty
+from penstock.core.connect.connection import Connection
 from penstock.core.errors import PenstockError, ServerError, TargetError
+from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.locks import find_lock_holder, try_lock
 from penstock.ledger.lookup import read_meaning
+from penstock.loading.context import LoadTools
+from penstock.loading.indexes.decide import IndexDecision
 from penstock.loading.indexes.plan import decide, gather_facts
-
-if TYPE_CHECKING:
-    from penstock.changes.values import Rebuilt
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.table import TableFacts, TableName
-    from penstock.loading.context import LoadTools
-    from penstock.loading.indexes.decide import IndexDecision
-    from penstock.loading.values.plan import LoadPlan, TargetPlan
+from penstock.loading.values.plan import LoadPlan, TargetPlan
 
 _LOCK_LOOK_S = 0.1
 

@@ -13,11 +13,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import psycopg
 from psycopg import sql
 
+from penstock.changes.tables.definition import TableDefinition
 from penstock.core.catalogue.locking import (
     DEFAULT_LOCK_TIMEOUT_S,
     LOCK_NOT_AVAILABLE,
@@ -35,16 +36,14 @@ from penstock.core.slotted import slotted
 from penstock.core.sql import change_setting, fetch_one, fetch_rows, table_identifier
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.targets import drop_landing, drop_ranges, find_unended, note_truncated, write_landing
-from penstock.loading.values.work import PlannedObject
+from penstock.ledger.values import Claim, LandedCounts, LandingRecord
+from penstock.loading.context import LoadTools
+from penstock.loading.values.objects import PlannedObject
+from penstock.loading.values.outcome import StatementOutcome
+from penstock.loading.values.plan import LoadPlan, TargetPlan
 
-if TYPE_CHECKING:
-    from penstock.changes.tables.definition import TableDefinition
-    from penstock.ledger.values import Claim, LandedCounts, LandingRecord
-    from penstock.loading.context import LoadTools
-    from penstock.loading.values.outcome import StatementOutcome
-    from penstock.loading.values.plan import LoadPlan, TargetPlan
-
-    NoteStatement = Callable[[int, StatementOutcome], None]
+# Is called with the number of a target and the outcome of its transform.
+NoteStatement = Callable[[int, StatementOutcome], None]
 
 LockMode = Literal["ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE"]
 

@@ -11,26 +11,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from penstock.changes.records import find_changed
 from penstock.changes.tables.definition import TableDefinition, compose_create
 from penstock.changes.tables.parts import capture_many
-from penstock.core.catalogue.catalog import defer_constraints, find_references
+from penstock.core.catalogue.catalog import defer_constraints, find_references, read_partition_line
 from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table
-from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import DataError, PenstockError, TargetError
-from penstock.core.values.job import DELETE
+from penstock.core.values.mode import Where
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import has_all
 from penstock.ledger.ledger import finish
 from penstock.ledger.targets import read_landings
 from penstock.ledger.values import FinishedLoad, LandedCounts, LandingRecord
-from penstock.loading.land.cascades import describe_cascades, find_foreign_keys
 from penstock.loading.land.context import (
+    LandingContext,
     LandingMethod,
     LockMode,
+    NoteStatement,
     TableLocks,
     TargetLanding,
     check_truncatable,
@@ -47,21 +48,10 @@ from penstock.loading.land.exchange import (
     swap_replacement,
 )
 from penstock.loading.land.staging import Staging
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.mode import Where
-    from penstock.loading.land.context import LandingContext, NoteStatement
-    from penstock.loading.values.plan import TargetPlan
+from penstock.loading.land.sync import describe_cascades, find_foreign_keys, refuse_reached
+from penstock.loading.values.plan import TargetPlan
 
 _FOREIGN_KEY_VIOLATION = "23503"
-
-# The table's partitions and parents.
-_PARTITION_LINE = """
-    SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(%(oid)s::oid) AS p
-    UNION
-    SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(%(oid)s::oid) AS a
-"""
 
 _CORRECT = "Correct the record in the file."
 _LATE_KEYS = (
@@ -253,7 +243,8 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
     for target in targets:
         LANDING_METHODS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
         _refuse_shared_partitions(target, targets, connection)
-        _refuse_reached(target, targets, connection)
+        if target.facts is not None and target.landing.deletes:
+            refuse_reached(target.table, find_foreign_keys(connection, target.facts.oid), targets)
     for target, facts in truncated:
         # Tables that COPY fills are truncated before the rows, and tables of staged targets after them. So one
         # statement does not truncate both groups.
@@ -262,46 +253,17 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
 
 
 def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan], connection: Connection) -> None:
-    """Raise TargetError if a sync would delete or mark records of a target that is a partition or a parent."""
+    """Raise TargetError if a sync would delete records of a target that is a partition or a parent."""
     if target.facts is None or not target.landing.deletes or len(targets) == 1:
         return
-    with translate_errors(f"looking up the partitions of {target.table}"):
-        line = {oid for (oid,) in connection.execute(_PARTITION_LINE, {"oid": target.facts.oid}).fetchall()}
+    line = read_partition_line(connection, [target.facts.oid])
     for other in targets:
-        if other.facts is not None and other.facts.oid in line - {target.facts.oid}:
+        if other.facts is not None and other.facts.oid != target.facts.oid and other.facts.oid in line:
             raise TargetError(
                 f'cannot sync table "{target.table}" and fill table "{other.table}" by the same load',
-                detail="One is a partition of the other, so that the sync would delete or mark records of both.",
+                detail="One is a partition of the other, so that the sync would delete records of both.",
                 hint=f'Name all sources in the target "{target.table}", or run two loads.',
             )
-
-
-def _refuse_reached(target: TargetPlan, targets: Sequence[TargetPlan], connection: Connection) -> None:
-    """Raise TargetError if deletions of a sync may change rows of a target that are stored before the load's end.
-
-    The records of such a target are not staged, so that nothing shows which rows are theirs.
-    """
-    if target.facts is None or not _deletes_rows(target):
-        return
-    changing = [key for key in find_foreign_keys(connection, target.facts.oid) if key.changes_rows]
-    for other in targets:
-        if other.facts is None or other.is_staged or other.follows:
-            continue
-        for key in changing:
-            # A key that the load drops changes nothing.
-            is_kept = key.oid != other.facts.oid or key.referenced_oid in other.facts.references
-            if other.facts.oid in key.line and is_kept:
-                raise TargetError(
-                    f'cannot sync table "{target.table}" and fill table "{other.table}" by the same load',
-                    detail=f'Rows that the sync deletes may delete or change records of "{other.table}" by foreign key '
-                    f'"{key.name}", {key.deed}.',
-                    hint=f'Load "{other.table}" by a command of its own, after the sync'
-                    + (", or use --atomic." if other.fills_table else "."),
-                )
-
-
-def _deletes_rows(target: TargetPlan) -> bool:
-    return target.landing.deletes and target.job.sync_delete == DELETE
 
 
 def note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
@@ -309,7 +271,7 @@ def note_cascades(target: TargetPlan, connection: Connection) -> TargetPlan:
 
     Other targets are returned unchanged. Raises ServerError.
     """
-    if target.facts is None or not _deletes_rows(target):
+    if target.facts is None or not target.landing.deletes:
         return target
     return replace(target, cascades=describe_cascades(find_foreign_keys(connection, target.facts.oid)))
 

@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.core.errors import DataError, FileLocation, PenstockError
 from penstock.ledger.committed import read_ranges
 from penstock.ledger.rejects import Reason, RecordForm, Reject, RejectStore
 from penstock.ledger.values import CommittedRange, Coverage
+from penstock.loading.context import LoadTools
 from penstock.loading.formats import format_of
+from penstock.loading.land.context import LandingContext
 from penstock.loading.land.merge_errors import RecordPosition, name_by_number
 from penstock.loading.land.merge_sorting import RefusedRecord
 from penstock.loading.read.objects import open_blocks
 from penstock.loading.rejects.explain import shorten_reason
 from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.sorter import make_reject
-
-if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.loading.land.context import LandingContext
-    from penstock.loading.values.work import PlannedObject
+from penstock.loading.values.objects import PlannedObject
 
 
 def find_records(

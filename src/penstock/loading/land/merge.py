@@ -271,7 +271,7 @@ def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
 
 PLACEHOLDER = ":staging"
 
-# Finds each placeholder, parenthesis and comma, and the tokens in which these mean nothing: strings, quoted names,
+# Finds each placeholder, and the tokens in which it means nothing: strings, quoted names,
 # dollar quotes, the beginning of a comment (comments nest, see _COMMENT_ENDS), and `::`, as in `::staging`. Source:
 # src/bin/psql/psqlscan.l, src/backend/parser/scan.l
 _TOKENS = re.compile(
@@ -284,9 +284,6 @@ _TOKENS = re.compile(
     | (?P<comment>/\*)
     | ::
     | (?P<placeholder>:staging)(?![\w])
-    | (?P<open>[(\[])
-    | (?P<close>[)\]])
-    | (?P<comma>,)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -354,25 +351,6 @@ def place_table(text: str, table: str) -> tuple[str, list[int]]:
             parts += [text[start : token.start()], table]
             start = at
     return "".join([*parts, text[start:]]), found
-
-
-def split_list(text: str) -> list[str]:
-    """Return the items of an SQL list. Commas in parentheses, strings and comments do not separate items.
-
-    The result is empty if a parenthesis lacks its counterpart.
-
-    >>> split_list("a = f(1, 2), b = ','"), split_list("a = 1) OR (true")
-    (['a = f(1, 2)', " b = ','"], [])
-    """
-    parts: list[str] = []
-    start = at = depth = 0
-    while (token := _TOKENS.search(text, at)) and depth >= 0:
-        at = _end_of_comment(text, token.end()) if token["comment"] else token.end()
-        depth += (token["open"] is not None) - (token["close"] is not None)
-        if token["comma"] and not depth:
-            parts.append(text[start : token.start()])
-            start = at
-    return [] if depth else [*parts, text[start:]]
 
 
 def locate_character(text: str, position: int) -> tuple[int, int]:

@@ -14,12 +14,12 @@ from penstock.core.connect.errors import NOT_NULL_VIOLATION, to_penstock_error, 
 from penstock.core.errors import DataError, FileLocation, PenstockError
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
+from penstock.core.values.table import TableName
 from penstock.loading.land.merge_key import Key, equals_previous, key_order
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
-    from penstock.core.values.table import TableName
     from penstock.loading.land.merge import MergeParts
 
 # The SQLSTATE of a missing privilege, and of a row that a row-level security policy refuses.

@@ -98,14 +98,12 @@ def check_key(
     *,
     columns: Sequence[str],
     updates: bool,
-    marked: Sequence[str] = (),
 ) -> None:
     """Raise TargetError or UsageError if ON CONFLICT cannot merge records with these columns by the columns of `key`.
 
     `columns` are the columns of the files, and must include those of `key`. A valid unique index must exist on exactly
-    the columns of `key`. This index may not be partial or deferrable, or have expressions. `marked` are the columns
-    that --sync-delete sets in rows that the files do not have. The role needs SELECT on `key` and `marked`, UPDATE on
-    `marked` and, if the merge updates rows, UPDATE on the other columns of the files. Raises ServerError.
+    the columns of `key`. This index may not be partial or deferrable, or have expressions. The role needs
+    SELECT on `key` and, if the merge updates rows, UPDATE on the other columns of the files. Raises ServerError.
     """
     check_key_names(target, key, columns)
     find_key(connection, target, key)
@@ -113,7 +111,7 @@ def check_key(
     _check_identities(target, updated)
     with translate_errors(f"looking up privileges on {target.name}"):
         privileges = fetch_rows(connection, "loading/merge_privileges", ColumnPrivileges, oid=target.oid)
-    _check_privileges(target, privileges, key=(*key, *marked), updated=(*updated, *marked))
+    _check_privileges(target, privileges, key=key, updated=updated)
 
 
 def find_key(connection: Connection, target: TableFacts, key: Sequence[str]) -> Key:

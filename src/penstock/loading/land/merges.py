@@ -29,9 +29,12 @@ from penstock.core.errors import PenstockError, TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import table_identifier
 from penstock.core.tuning import DEFAULT_TUNING
+from penstock.core.values.job import TargetJob, Transform
+from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.rejects import Correction, Reject, RejectStore
 from penstock.ledger.schema import has_ledger
 from penstock.ledger.values import MergeCounts
+from penstock.loading.land.context import LandingContext, NoteStatement
 from penstock.loading.land.locate import find_staged
 from penstock.loading.land.merge import (
     COUNTING,
@@ -53,7 +56,6 @@ from penstock.loading.land.merge_errors import (
 from penstock.loading.land.merge_key import check_key
 from penstock.loading.land.merge_sorting import MergeSorter, check_constraints_at_once, settle
 from penstock.loading.land.refusals import check_statements
-from penstock.loading.land.sync import read_assignments
 from penstock.loading.plan.modes import check_key_names
 from penstock.loading.rejects.explain import RECORD_CODES, is_own_code, too_many_rejects
 from penstock.loading.rejects.pieces import form_to_json
@@ -64,9 +66,6 @@ from penstock.loading.values.plan import TargetPlan, table_after_creation
 if TYPE_CHECKING:
     from psycopg import sql
 
-    from penstock.core.values.job import TargetJob, Transform
-    from penstock.core.values.table import TableFacts, TableName
-    from penstock.loading.land.context import LandingContext, NoteStatement
 
 _log = logging.getLogger(__name__)
 
@@ -198,9 +197,8 @@ class Merge(MergeStatement):
             check_key_names(table_after_creation(target), job.key, target.column_map.columns)
             return
         try:
-            marked = tuple(read_assignments(job.sync_delete))
             columns = target.column_map.columns
-            check_key(connection, facts, job.key, columns=columns, updates=job.landing.updates, marked=marked)
+            check_key(connection, facts, job.key, columns=columns, updates=job.landing.updates)
         except TargetError as error:
             if has_ledger(connection, ledger_schema) and find_changed(connection, ledger_schema, [facts.oid]):
                 error.hint = "A load has dropped keys of the table, to rebuild them: see penstock repair --plan."

@@ -8,21 +8,17 @@ owner.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
-from penstock.core.values.job import DELETE
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.job import TargetJob
-    from penstock.core.values.mode import TriggerEvent
-    from penstock.core.values.table import TableFacts
+from penstock.core.values.job import TargetJob
+from penstock.core.values.mode import TriggerEvent
+from penstock.core.values.table import TableFacts
 
 
 @slotted
@@ -112,10 +108,10 @@ def check_types(connection: Connection, target: TableFacts, columns: Collection[
 
 
 def _find_events(job: TargetJob) -> set[TriggerEvent]:
-    """Return the kinds of the statements that store a target's records, and that delete or mark missing rows."""
+    """Return the kinds of the statements that store a target's records, and that delete missing rows."""
     events: set[TriggerEvent] = {"INSERT"}
     if job.landing.updates:
         events.add("UPDATE")
-    if job.landing.deletes and job.sync_delete == DELETE:
+    if job.landing.deletes:
         events.add("DELETE")
     return events

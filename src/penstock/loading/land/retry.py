@@ -20,6 +20,7 @@ from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.staging import make_landing_table, truncate_landing_table
+from penstock.core.connect.connection import Connection
 from penstock.core.errors import FileLocation, PenstockError, TargetError, UsageError
 from penstock.core.slotted import slotted
 from penstock.core.values.table import TableFacts, TableName
@@ -37,7 +38,8 @@ from penstock.ledger.rejects import (
     StoredForm,
 )
 from penstock.ledger.targets import add_counts, read_landed
-from penstock.ledger.values import Claim, LandedTarget
+from penstock.ledger.values import Claim, LandedTarget, MergeCounts
+from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, SortingMerges, StagedRecords
@@ -49,9 +51,6 @@ from penstock.loading.rejects.reject_file import read_reject_file
 from penstock.loading.rejects.sorter import RejectSorter, SortedRecords, make_piece, part_unwritable
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.ledger.values import MergeCounts
-    from penstock.loading.context import LoadTools
     from penstock.loading.land.merge_errors import RecordPosition
 
 _TEMPORARY = "pg_temp"

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.staging import (
     POSITION_COLUMNS,
@@ -19,31 +18,24 @@ from penstock.core.catalogue.staging import (
     make_landing_table,
 )
 from penstock.core.catalogue.tables import LoadedTable, send_check
-from penstock.core.connect.connection import CAN_FLUSH_STATISTICS
+from penstock.core.connect.connection import CAN_FLUSH_STATISTICS, Connection
 from penstock.core.connect.errors import hint_missing_right, in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.units import count_nouns
-from penstock.core.values.table import TableName
+from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import read_coverage
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.schema import find_publications, staging_hint
 from penstock.ledger.targets import note_transaction
+from penstock.ledger.values import LandedCounts, MergeCounts
 from penstock.loading.land import locate
-from penstock.loading.land.cascades import describe_cascades, refuse_touched
-from penstock.loading.land.context import LandingMethod, TargetLanding, truncate_due
+from penstock.loading.land.context import LandingMethod, LockMode, NoteStatement, TargetLanding, truncate_due
 from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merge_sorting import check_constraints_at_once
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges, StagedRecords
 from penstock.loading.land.refusals import check_types
-from penstock.loading.land.sync import MissingRows, check_assignments
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.table import TableFacts
-    from penstock.ledger.values import LandedCounts, MergeCounts
-    from penstock.loading.land.context import LockMode, NoteStatement
-    from penstock.loading.land.merge_errors import NameRecord
-    from penstock.loading.values.plan import TargetPlan
+from penstock.loading.land.sync import MissingRows, describe_cascades, refuse_reached
+from penstock.loading.values.plan import TargetPlan
 
 # The violations of a unique and of an exclusion constraint, which a row that is to be deleted may cause.
 _CONFLICTS = ("23505", "23P01")
@@ -68,7 +60,6 @@ class Staging(LandingMethod):
             check_types(connection, target.facts, target.column_map.columns)
         if target.refusal is None:
             STATEMENTS[target.landing.statement].check_table(target, connection, ledger_schema=ledger_schema)
-            check_assignments(target.job)
 
     def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:
         """Raise TargetError if a publication would publish the staging table. Change nothing."""
@@ -190,7 +181,7 @@ class Staging(LandingMethod):
         merged = {landing.record.number: count for landing, count in zip(landings, counts, strict=True)}
         self._hold_counts(landings, merged)
         if missing:
-            self._delete(missing, deleted, merged, name_record)
+            self._delete(missing, deleted, merged)
         for landing in landings:
             self._context.drop(landing.record)
         numbers = [(landing.record.number, landing.facts.oid) for landing in landings]
@@ -247,11 +238,7 @@ class Staging(LandingMethod):
             hold_count(same[0].facts.name, staged, records=sum(each.rows for each in coverage.values()))
 
     def _delete(
-        self,
-        missing: Sequence[MissingRows],
-        deleted: Mapping[int, int],
-        merged: Mapping[int, MergeCounts],
-        name_record: NameRecord,
+        self, missing: Sequence[MissingRows], deleted: Mapping[int, int], merged: Mapping[int, MergeCounts]
     ) -> None:
         """Delete the rows that the files do not have, if every record is loaded. Referenced tables come last.
 
@@ -264,8 +251,8 @@ class Staging(LandingMethod):
         if any(rows.expected for rows in missing) and not self._plan.defers_keys:
             # Check the keys of the records now. If a key is violated later, a deleted row is the cause, not a record.
             check_constraints_at_once(self._connection)
-        places = [(rows.compose_places(), rows.foreign_keys) for rows in missing if rows.foreign_keys]
-        refuse_touched(self._connection, places, self._landings, name_record=name_record)
+        for rows in missing:
+            refuse_reached(rows.landing.facts.name, rows.foreign_keys, self._plan.targets)
         for rows in reversed(missing):
             number = rows.landing.record.number
             count = deleted[number] if number in deleted else rows.delete(self._context)

@@ -1,90 +1,112 @@
-"""Deletes the rows that the files of --mode sync do not have, or changes them as --sync-delete says.
+"""Deletes the rows that the files of --mode sync do not have.
+
+Deletions may delete or change other rows by ON DELETE CASCADE, SET NULL or SET DEFAULT. These may not be rows of a
+table that the same load fills, because a record of the files might be among them (`refuse_reached`).
 
 The rows are deleted after the merges of all targets, in the same transaction, or before them if one of them has a
 unique value that a record needs (staging.py). The promise of a sync is checked there too: no row is left without a
-record, and no record without a row. The user's assignments have the rights of the load's role. They cannot change other
-rows: the server takes one statement, parentheses match, and a second WHERE is an error.
+record, and no record without a row.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import to_penstock_error
+from penstock.core.connect.errors import to_penstock_error, translate_errors
 from penstock.core.connect.search_path import users_settings
-from penstock.core.errors import DeleteLimitError, TargetError, UsageError
-from penstock.core.sql import table_identifier
+from penstock.core.errors import DeleteLimitError, TargetError
+from penstock.core.slotted import slotted
+from penstock.core.sql import fetch_names, fetch_rows, table_identifier
 from penstock.core.units import count_nouns, format_count
-from penstock.core.values.job import DELETE
 from penstock.core.values.notice import Notice
-from penstock.loading.formats.columns import DEFAULT_PLACEHOLDER, FILENAME_PLACEHOLDER, NULL_PLACEHOLDER
-from penstock.loading.land.cascades import find_foreign_keys, find_triggers
-from penstock.loading.land.context import refuse_unended
-from penstock.loading.land.merge import COUNTING, read_changed, split_list
+from penstock.core.values.table import TableName
+from penstock.loading.land.context import LandingContext, TargetLanding, refuse_unended
+from penstock.loading.land.merge import COUNTING, read_changed
 from penstock.loading.land.merge_key import find_key, lacks_record
+from penstock.loading.values.plan import TargetPlan
 
-if TYPE_CHECKING:
-    from penstock.core.values.job import TargetJob
-    from penstock.core.values.table import TableName
-    from penstock.loading.land.context import LandingContext, TargetLanding
-
-# A column and its expression. A name without quotes is folded to lower case.
-_ASSIGNMENT = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))\s*=(.+)', re.DOTALL)
-_HOW = "Use delete, or SET COLUMN = EXPRESSION, as in SET deleted_at = now()."
-
-_SYNTAX_ERROR = "42601"
 _INSUFFICIENT_PRIVILEGE = "42501"
 # The violations of a foreign key. ON DELETE RESTRICT has an SQLSTATE of its own since PostgreSQL 18.
 _REFERENCED = ("23503", "23001")
-_FREE_THEM = "Load the other table by the same job with --mode sync, or use --sync-delete 'SET deleted_at = now()'."
+_FREE_THEM = "Load the other table by the same job with --mode sync."
+
+# The actions that change a row which refers to a deleted one: pg_constraint.confdeltype.
+_ACTIONS: Final = {"c": "ON DELETE CASCADE", "n": "ON DELETE SET NULL", "d": "ON DELETE SET DEFAULT"}
 
 
-def read_assignments(text: str) -> Mapping[str, str]:
-    """Return the columns that --sync-delete sets in rows that the files do not have, each with its SQL expression.
+@slotted
+class ForeignKeyRow:
+    """The row of foreign_keys_to.sql: a foreign key to a table from which rows are deleted, itself or by a cascade."""
 
-    `text` is the option's value. The result is empty if such rows are deleted. Raises UsageError.
+    name: str
+    # pg_constraint.confdeltype.
+    action: str
+    # Whether it refers to the table itself, not only to a table from which rows are deleted by ON DELETE CASCADE.
+    is_direct: bool
+    # The referencing table.
+    oid: int
+    schema: str
+    table: str
+    referenced_oid: int
+    # The OIDs of the referencing table, its partitions and its parents.
+    line: list[int]
 
-    >>> read_assignments("SET Gone = coalesce(gone, now()), by = 'x'")
-    {'gone': ' coalesce(gone, now())', 'by': " 'x'"}
+    @property
+    def changes_rows(self) -> bool:
+        """Return whether ON DELETE changes or deletes the referencing rows. If not, it refuses the deletion."""
+        return self.action in _ACTIONS
+
+    @property
+    def deed(self) -> str:
+        """Return the key's ON DELETE clause, such as ON DELETE SET NULL. Raises KeyError unless `changes_rows`."""
+        return _ACTIONS[self.action]
+
+
+def find_foreign_keys(connection: Connection, oid: int) -> list[ForeignKeyRow]:
+    """Return the foreign keys that refer to a table, or to a table from which ON DELETE CASCADE deletes rows.
+
+    `oid` is the OID of the table from which rows are to be deleted. Raises ServerError.
     """
-    if text == DELETE:
-        return {}
-    parts = split_list(text[4:]) if re.match(r"(?i)set\s", text) else []
-    matches = [match for match in map(_ASSIGNMENT.fullmatch, parts) if match is not None]
-    found = {match[1].replace('""', '"') if match[1] else match[2].lower(): match[3] for match in matches}
-    if not found or len(found) < len(parts):
-        raise UsageError(f"invalid value {shlex.quote(text)} for --sync-delete", hint=_HOW)
-    return found
+    with translate_errors("looking up the foreign keys that refer to a table"):
+        return fetch_rows(connection, "loading/foreign_keys_to", ForeignKeyRow, oid=oid)
 
 
-def check_assignments(job: TargetJob) -> None:
-    """Raise UsageError unless --set gives each column that --sync-delete sets a constant or null.
+def describe_cascades(foreign_keys: Iterable[ForeignKeyRow]) -> tuple[str, ...]:
+    """Return the referencing tables whose rows ON DELETE changes, such as `public.orders (ON DELETE CASCADE)`."""
+    return tuple(dict.fromkeys(f"{key.schema}.{key.table} ({key.deed})" for key in foreign_keys if key.changes_rows))
 
-    Rows that the files have get this value. A row with another value was marked by an earlier sync.
+
+def refuse_reached(table: TableName, foreign_keys: Iterable[ForeignKeyRow], targets: Sequence[TargetPlan]) -> None:
+    """Raise TargetError if deletions of a sync may delete or change, by ON DELETE, rows of a table that the load fills.
+
+    `table` is synced, `foreign_keys` are those of `find_foreign_keys`, and `targets` are all targets of the load.
     """
-    for column in read_assignments(job.sync_delete):
-        value = job.set.get(column, DEFAULT_PLACEHOLDER)
-        if value == DEFAULT_PLACEHOLDER or FILENAME_PLACEHOLDER in value:
-            raise UsageError(
-                f'column "{column}" of --sync-delete needs a value by --set',
-                detail="Rows that the files have get this value, and only rows that have it are changed.",
-                hint=f"Use --set {shlex.quote(f'{column}={NULL_PLACEHOLDER}')} if it is null in these rows.",
-            )
+    for key in filter(attrgetter("changes_rows"), foreign_keys):
+        for facts in [each.facts for each in targets if each.facts is not None]:
+            # A key that the load drops changes nothing.
+            is_kept = key.oid != facts.oid or key.referenced_oid in facts.references
+            if facts.oid in key.line and is_kept:
+                raise TargetError(
+                    f'cannot sync table "{table}" and fill table "{facts.name}" by the same load',
+                    detail=f'Rows that the sync deletes may delete or change records of "{facts.name}" by foreign key '
+                    f'"{key.name}", {key.deed}.',
+                    hint="Use --mode upsert for the first table here, and sync it by a later load of its own; or give "
+                    "the key ON DELETE NO ACTION: a sync deletes in the order that such keys need.",
+                )
 
 
 class MissingRows:
     """The missing rows of a sync: rows of a target's table whose keys no staged record has.
 
-    They are deleted, or marked by the assignments of --sync-delete. Methods raise PenstockError.
+    Methods raise PenstockError.
     """
 
     def __init__(self, connection: Connection, landing: TargetLanding, staging: TableName | None) -> None:
@@ -95,27 +117,23 @@ class MissingRows:
         self._staging = table_identifier(staging)
         # Tables that inherit from the table are not synced. Partitions are.
         self._table = sql.SQL("ONLY " if landing.facts.kind == "r" else "") + table_identifier(self._name)
-        self._assignments = read_assignments(self._job.sync_delete)
         self._key = find_key(connection, landing.facts, self._job.key)
-        absent = lacks_record(self._key, self._staging, self._name.name)
-        self._condition = sql.SQL(" AND ").join([absent, *map(self._is_unmarked, self._assignments)])
-        # The foreign keys by which the deletions are refused or change other rows. Marks do neither.
-        self.foreign_keys = () if self._assignments else tuple(find_foreign_keys(connection, landing.facts.oid))
+        self._condition = lacks_record(self._key, self._staging, self._name.name)
+        self._statement = sql.SQL("DELETE FROM {} WHERE {}").format(self._table, self._condition)
+        # The foreign keys by which the deletions are refused or change other rows.
+        self.foreign_keys = find_foreign_keys(connection, landing.facts.oid)
         # The number of missing rows before the merge, and the number of all rows if --max-delete is below 100 %.
         self.expected = 0
         self._all: int | None = None
 
     @property
     def may_go_first(self) -> bool:
-        """Return whether rows are missing that may be deleted or marked before the merge.
-
-        They may be deleted if no foreign key refers to the table.
-        """
+        """Return whether rows are missing that may be deleted before the merge: no foreign key refers to the table."""
         return self.expected > 0 and not any(key.is_direct for key in self.foreign_keys)
 
     def check(self) -> None:
-        """Make the server plan the DELETE or UPDATE without running it, before anything is staged."""
-        self._execute(sql.SQL("EXPLAIN ") + self._compose())
+        """Make the server plan the DELETE without running it, before anything is staged."""
+        self._execute(sql.SQL("EXPLAIN ") + self._statement)
 
     def foresee(self) -> None:
         """Set `expected` to the number of missing rows before the merge. Raises DeleteLimitError if they are too many.
@@ -128,12 +146,12 @@ class MissingRows:
             self._refuse_too_many(self.expected)
 
     def delete(self, context: LandingContext) -> int:
-        """Delete or mark the missing rows, and return their number. Raises DeleteLimitError as `foresee` does."""
+        """Delete the missing rows, and return their number. Raises DeleteLimitError as `foresee` does."""
         # A trigger may have added rows since they were counted.
         if not self.expected and not self._code:
             return 0
         refuse_unended(context, self.landing.facts, verb="sync")
-        row = self._execute(COUNTING + self._compose() + sql.SQL(" RETURNING 1")).fetchone()
+        row = self._execute(COUNTING + self._statement + sql.SQL(" RETURNING 1")).fetchone()
         assert row is not None
         found, deleted = read_changed(row[0][0]["Plan"])
         self._refuse_too_many(deleted)
@@ -141,12 +159,6 @@ class MissingRows:
             # Other sessions may have deleted the others.
             self._refuse_left()
         return deleted
-
-    def compose_places(self) -> sql.Composed:
-        """Return the query for the tableoid and ctid of each missing row."""
-        return sql.SQL("SELECT {0}.tableoid, {0}.ctid FROM {1} WHERE {2}").format(
-            sql.Identifier(self._name.name), self._table, self._condition
-        )
 
     def confirm(self, *, suppressed: int) -> None:
         """After merges and deletions, raise TargetError if a row has no record with its key, or a record no row.
@@ -172,7 +184,9 @@ class MissingRows:
     def _code(self) -> tuple[str, ...]:
         """Triggers and policies, which may keep, add or change rows, also those of tables that cascades reach."""
         reached = [key.oid for key in self.foreign_keys if key.changes_rows]
-        triggers = find_triggers(self._connection, [self.landing.facts.oid, *reached])
+        with translate_errors("looking up triggers"):
+            oids = sorted([self.landing.facts.oid, *reached])
+            triggers = fetch_names(self._connection, "loading/user_triggers", oids=oids)
         return (*triggers, *(("row-level security",) if self.landing.facts.row_security_applies else ()))
 
     def _describe_code(self) -> str:
@@ -181,10 +195,9 @@ class MissingRows:
     def _refuse_left(self) -> None:
         left = self._count(self._table, self._condition)
         if left:
-            verb = "marked" if self._assignments else "deleted"
             raise TargetError(
                 f'cannot sync table "{self._name}": {count_nouns(left, "row")} that the files do not have could not be '
-                f"{verb}",
+                "deleted",
                 detail=f"They were kept by {self._describe_code()}.",
                 hint="Disable the trigger, or use --mode upsert, which keeps such rows.",
             )
@@ -216,19 +229,6 @@ class MissingRows:
             f"--max-delete {needed}%.",
         )
 
-    def _is_unmarked(self, column: str) -> sql.Composed:
-        """Return the condition that a column has the value that --set gives it in rows that the files have."""
-        value = self._job.set[column]
-        known = sql.SQL("NULL") if value == NULL_PLACEHOLDER else sql.Literal(value)
-        return sql.SQL("{} IS NOT DISTINCT FROM {}").format(sql.Identifier(self._name.name, column), known)
-
-    def _compose(self) -> sql.Composed:
-        if not self._assignments:
-            return sql.SQL("DELETE FROM {} WHERE {}").format(self._table, self._condition)
-        # The line break ends a comment.
-        sets = [sql.SQL("{} ={}\n").format(sql.Identifier(name), sql.SQL(to)) for name, to in self._assignments.items()]
-        return sql.SQL("UPDATE {} SET {} WHERE {}").format(self._table, sql.SQL(", ").join(sets), self._condition)
-
     def _count(self, table: sql.Composable, condition: sql.Composable) -> int:
         query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {}").format(table, condition)
         return int(self._execute(query).fetchall()[0][0])
@@ -240,8 +240,6 @@ class MissingRows:
                 return self._connection.cursor().execute(statement, binary=True)
         except psycopg.Error as error:
             explained = to_penstock_error(error, f"syncing {self._name}")
-            if error.sqlstate == _SYNTAX_ERROR:
-                raise UsageError(f"--sync-delete: {explained.message}", hint=_HOW, sqlstate=error.sqlstate) from error
             if error.sqlstate in _REFERENCED:
                 explained.hint = _FREE_THEM
             elif error.sqlstate == _INSUFFICIENT_PRIVILEGE and not error.diag.message_hint:
@@ -249,6 +247,5 @@ class MissingRows:
             raise explained from error
 
     def _hint_right(self) -> str:
-        privilege = "SELECT, UPDATE" if self._assignments else "SELECT, DELETE"
-        grant = sql.SQL("GRANT {} ON {} TO ...;").format(sql.SQL(privilege), table_identifier(self._name))
+        grant = sql.SQL("GRANT SELECT, DELETE ON {} TO ...;").format(table_identifier(self._name))
         return f"Have the owner run {grant.as_string(None)}"

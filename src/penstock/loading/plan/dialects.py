@@ -6,27 +6,23 @@ Also finds names of --rename, --skip and --only that no object has.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from penstock import _native
-from penstock.core.errors import DataError
+from penstock.core.errors import DataError, PenstockError, TargetError, UsageError
+from penstock.core.values.source import ObjectSample, SourceObject
 from penstock.ledger.values import Coverage
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import find_format, format_of
 from penstock.loading.formats.columns import find_absent, refuse_absent
-from penstock.loading.formats.format import ReadTools
+from penstock.loading.formats.format import Depth, ReadTools
 from penstock.loading.formats.probe.columnar import read_folder_values
-from penstock.loading.plan.strays import naming_strays
-from penstock.loading.values.plan import name_fields, table_after_creation
-
-if TYPE_CHECKING:
-    from penstock.core.values.source import ObjectSample
-    from penstock.loading.files.streams import SourceReader
-    from penstock.loading.formats.format import Depth
-    from penstock.loading.values.plan import TargetPlan
-    from penstock.loading.values.work import PlannedObject
-    from penstock.loading.warned import WarningLog
+from penstock.loading.values.objects import PlannedObject
+from penstock.loading.values.plan import TargetPlan, name_fields, table_after_creation
+from penstock.loading.warned import WarningLog
 
 
 def refuse_other_dialects(
@@ -161,3 +157,39 @@ def _look_at(
         if target.job.skip or target.job.only or options.rename:
             names |= dict.fromkeys(_find_names(sample, target))
     return names
+
+
+# The endings of names of data files, without those of compression.
+_ENDINGS = frozenset(("csv", "tsv", "tab", "psv", "json", "jsonl", "ndjson", "parquet", "arrow", "feather", "dat"))
+
+
+@contextmanager
+def naming_strays(objects: Sequence[SourceObject], *, first: str | None = None) -> Iterator[None]:
+    """If the block raises an error, name in its hint the objects that may not be data, if there are any.
+
+    `find_strays` finds them. If `first` is given, the hint is changed only if `first` is the URI of one of them.
+    """
+    try:
+        yield
+    except (DataError, TargetError, UsageError) as error:
+        _name_strays(error, [each.uri for each in objects], first=first)
+        raise
+
+
+def _name_strays(error: PenstockError, uris: Sequence[str], *, first: str | None) -> None:
+    if (strays := find_strays(uris)) and first in (None, *strays):
+        folder, _, name = next(uri for uri in uris if uri not in strays).rpartition("/")
+        ending = name[name.index(".") :] if name.count(".") == 1 else f".{name.rsplit('.', 1)[1]}"
+        others = f"{folder}/*{ending}" if folder else f"*{ending}"
+        more = f" and {len(strays) - 1} more" if len(strays) > 1 else ""
+        error.hint = f"If {strays[0]}{more} is no data, name the others alone: '{others}'. {error.hint or ''}".strip()
+
+
+def find_strays(uris: Sequence[str]) -> list[str]:
+    """Return the URIs whose names lack the ending of a data file, such as .csv. Return none if all lack it.
+
+    >>> find_strays(["in/README.txt", "in/1.csv.gz", "in/notes"]), find_strays(["1.txt", "2.txt"])
+    (['in/README.txt', 'in/notes'], [])
+    """
+    strays = [uri for uri in uris if _ENDINGS.isdisjoint(uri.rpartition("/")[2].lower().split(".")[1:])]
+    return strays if len(strays) < len(uris) else []

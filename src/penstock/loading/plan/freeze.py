@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
+from penstock.core.tuning import BatchPlan
+from penstock.core.values.job import LoadRules
+from penstock.core.values.mode import RoutePlan
 from penstock.core.values.table import TableName
-from penstock.loading.values.plan import FreezeChoice, SessionPlan, TargetPlan, stored_size, total_size
-
-if TYPE_CHECKING:
-    from penstock.core.tuning import BatchPlan
-    from penstock.core.values.job import LoadRules
-    from penstock.core.values.mode import RoutePlan
-    from penstock.loading.values.plan import LoadPlan, RowFacts
+from penstock.loading.values.plan import (
+    FreezeChoice,
+    LoadPlan,
+    RowFacts,
+    SessionPlan,
+    TargetPlan,
+    stored_size,
+    total_size,
+)
 
 # Sessions end at about the same time if none sends more than this many times the bytes of an average session.
 _NEARLY_EVEN = 1.1
@@ -76,6 +80,8 @@ def _find_obstacles(targets: Sequence[TargetPlan], rules: LoadRules, route: Rout
         yield "--on-error reject", "COPY cannot freeze rows under the savepoints that rejecting records needs."
     if rules.join:
         yield "--join", "One session has to send all rows of a table."
+    if rules.yields_for is not None:
+        yield rules.yields_for, "One transaction has all rows of a table, and cannot pause."
     if route.is_import:
         yield "--via server", "The server copies the objects itself."
     for target in targets:

@@ -6,31 +6,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from penstock.core.catalogue.catalog import check_loadable, find_foreign_partitions, survey
 from penstock.core.catalogue.tables import is_empty
 from penstock.core.checks import check_server
+from penstock.core.connect.connection import Connection
 from penstock.core.errors import SourceError, TargetError
 from penstock.core.slotted import slotted
 from penstock.core.values.accounts import UnreadableObject, describe_error
 from penstock.core.values.diagnosis import refuse
 from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import LoadJob, TargetJob
 from penstock.core.values.notice import Notice
+from penstock.core.values.server import ServerFacts
+from penstock.core.values.source import ObjectSample, SourceObject
+from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.lookup import look_up
+from penstock.ledger.values import LedgerObject
+from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import find_format
 from penstock.loading.plan.modes import explain_emptying
 from penstock.loading.plan.target import TargetInput
-from penstock.loading.values.work import ledger_object
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.job import LoadJob, TargetJob
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.source import ObjectSample, SourceObject
-    from penstock.core.values.table import TableFacts, TableName
-    from penstock.ledger.values import LedgerObject
-    from penstock.loading.files.streams import SourceReader
+from penstock.loading.values.objects import ledger_object
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 

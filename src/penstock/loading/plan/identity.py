@@ -30,6 +30,10 @@ JOB_FORMAT = 1
 # change how such a job is loaded.
 _RULES_BEFORE = {"freeze": "never"}
 
+# The former options of a target that this version does not have, with the values that mean what it does. With another
+# value, the option is unknown.
+_DROPPED = {"sync_delete": "delete"}
+
 
 def describe_meaning(
     plan: LoadPlan,
@@ -159,4 +163,5 @@ def job_from_json(text: str, *, load_id: str | None = None) -> LoadJob:
 
 
 def _read_target(fields: dict[str, Any]) -> TargetJob:
-    return make_recorded(TargetJob, fields | {"dialect": make_recorded(DialectOptions, fields["dialect"])})
+    kept = {name: value for name, value in fields.items() if name not in _DROPPED or value != _DROPPED[name]}
+    return make_recorded(TargetJob, kept | {"dialect": make_recorded(DialectOptions, fields["dialect"])})

@@ -10,7 +10,7 @@ from typing import Any
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation, SourceError, TargetError, UsageError
 from penstock.core.values.dialect import Dialect, DialectOptions
-from penstock.core.values.job import DELETE, MAX_DELETE, TargetJob
+from penstock.core.values.job import MAX_DELETE, TargetJob
 from penstock.core.values.mode import LANDINGS, Landing
 from penstock.core.values.names import quote_table
 from penstock.core.values.notice import Notice
@@ -58,8 +58,8 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
             f"--keep cannot be used with --mode {job.mode}",
             hint="It is for --mode upsert and sync; insert-new keeps the first record.",
         )
-    if not landing.deletes and (job.sync_delete, job.max_delete) != (DELETE, MAX_DELETE):
-        raise UsageError("--sync-delete and --max-delete need --mode sync", hint="No other mode deletes single rows.")
+    if not landing.deletes and job.max_delete != MAX_DELETE:
+        raise UsageError("--max-delete needs --mode sync", hint="No other mode deletes single rows.")
     if facts is None and job.transform is not None:
         raise UsageError("--create cannot be used with --transform", hint=f'Create table "{job.into}" first.')
     if facts is not None and landing.where == "replacement" and facts.row_security_applies:

@@ -18,8 +18,8 @@ from penstock.core.values.server import ServerFacts
 from penstock.core.values.table import TableFacts
 from penstock.core.words import list_names
 from penstock.loading.plan.space import text_bytes
+from penstock.loading.values.objects import all_objects
 from penstock.loading.values.plan import CheckpointDecision, LoadPlan, Relation, TargetPlan, VacuumPlan, VacuumStep
-from penstock.loading.values.work import all_objects
 
 
 def table_notices(table: TableFacts) -> list[Notice]:

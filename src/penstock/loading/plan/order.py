@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import UsageError
 from penstock.core.slotted import slotted
+from penstock.core.tuning import BatchPlan, LoadTuning
+from penstock.core.values.job import LoadRules
 from penstock.core.values.notice import Notice
+from penstock.core.values.server import ServerFacts
+from penstock.core.values.source import SourceObject
+from penstock.core.values.table import TableFacts, TableName
 from penstock.loading.pace import plan_sessions
 from penstock.loading.plan.modes import refuse_shared_tables
 from penstock.loading.values.plan import SessionPlan, TargetPlan, stored_size
 
 if TYPE_CHECKING:
-    from penstock.core.tuning import BatchPlan, LoadTuning
-    from penstock.core.values.job import LoadRules
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.source import SourceObject
-    from penstock.core.values.table import TableFacts, TableName
     from penstock.rds.values import InstanceClass
 
 
@@ -64,6 +64,12 @@ def order_targets(targets: Sequence[TargetPlan], rules: LoadRules) -> TargetOrde
     depends = _rows_depend_on_each_other(targets)
     ranks, circles = rank_tables([target.facts for target in targets])
     is_repeatable = not any(_is_read_once(source) for target in targets for source in target.objects)
+    if rules.yields_for is not None and not is_repeatable:
+        raise UsageError(
+            f"{rules.yields_for} cannot be used with a pipe",
+            detail="One transaction has all rows of a pipe, and cannot pause.",
+            hint="Write it to a file first, or use --spool.",
+        )
     return TargetOrder(
         targets=tuple(targets),
         is_repeatable=is_repeatable,

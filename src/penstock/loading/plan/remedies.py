@@ -5,17 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from penstock.core.errors import PenstockError
 from penstock.core.values.dialect import DialectOptions
+from penstock.core.values.job import LoadJob, TargetJob
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import spell_options
 from penstock.core.words import hide_secrets
-
-if TYPE_CHECKING:
-    from penstock.core.errors import PenstockError
-    from penstock.core.values.job import LoadJob, TargetJob
-    from penstock.loading.values.plan import TargetPlan
+from penstock.loading.values.plan import TargetPlan
 
 # The largest number of sources with which a hint shows a command.
 _SOURCES_SHOWN = 5

@@ -15,8 +15,8 @@ from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.accounts import PlanPart
 from penstock.core.values.notice import Notice
 from penstock.loading.formats import format_of
+from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.plan import LoadPlan, TargetPlan, total_size
-from penstock.loading.values.work import PlannedObject
 
 # Bytes on disk for each byte of text: in the table, in each index, and in a staging table with the sorts of its merge.
 # Narrow rows take up to 1.6 times these numbers. A load that takes half of the free space gets a warning, which is

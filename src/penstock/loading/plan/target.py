@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.core.checks import check_table
 from penstock.core.errors import DataError, PenstockError, TargetError, UsageError
@@ -27,8 +26,10 @@ from penstock.loading.formats.columns import (
     naming_notice,
     unknown_columns,
 )
+from penstock.loading.formats.format import Format
 from penstock.loading.formats.probe.columnar import read_folder_values
 from penstock.loading.formats.probe.form import validate_options
+from penstock.loading.formats.probe.probing import ProbeResult
 from penstock.loading.plan.modes import (
     added_changes,
     check_changes,
@@ -42,10 +43,6 @@ from penstock.loading.plan.modes import (
 )
 from penstock.loading.plan.notices import check_switches, estimate_records, table_notices
 from penstock.loading.values.plan import Edge, TargetPlan, create_table_facts, name_fields, table_after_creation
-
-if TYPE_CHECKING:
-    from penstock.loading.formats.format import Format
-    from penstock.loading.formats.probe.probing import ProbeResult
 
 
 @slotted

@@ -13,25 +13,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from penstock.core.errors import PenstockError
 from penstock.core.slotted import slotted
 from penstock.core.units import MIB
 from penstock.core.values.accounts import FileOutcome, ReaderSeconds, Stopwatch, add_seconds
 from penstock.core.values.source import SourceObject
+from penstock.core.values.table import TableName
 from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.encoded import EncodedBlocks
 from penstock.loading.copy.payload import Encoder
 from penstock.loading.files.listing import is_remote
-from penstock.loading.values.block import Block, CopySpec
+from penstock.loading.formats.format import ObjectReader, Opened
+from penstock.loading.values.objects import Block, CopySpec, PlannedObject
 from penstock.loading.values.outcome import FileProgress, LoadProgress
 from penstock.loading.values.plan import TargetPlan
-from penstock.loading.values.work import PlannedObject
-
-if TYPE_CHECKING:
-    from penstock.core.values.table import TableName
-    from penstock.loading.formats.format import ObjectReader, Opened
 
 _log = logging.getLogger(__name__)
 
@@ -230,6 +227,7 @@ class BlockFeed:
         self.sessions = plan.sessions
         self.failure: BaseException | None = None
         self._is_stopped = False
+        self.is_held = False
         self._is_open, self._is_joint = plan.is_open, plan.is_open
         self._least_claim_bytes = plan.least_claim_bytes
         self._is_hungry = False
@@ -293,16 +291,23 @@ class BlockFeed:
                     raise Abandoned
                 if self._is_stopped:
                     return None
-                if is_present and (ready := self._choose(prefer, session)) is not None:
+                if is_present and not self.is_held and (ready := self._choose(prefer, session)) is not None:
                     return self._pop(ready)
                 if self._is_over(session) or (self._is_joint and session >= self.sessions):
                     return None
                 if is_present:
                     self._open_another(session)
                 left_s = None if ends_s is None else ends_s - time.monotonic()
-                if left_s is not None and left_s <= 0:
+                if left_s is not None and (left_s <= 0 or self.is_held):
                     raise NothingReady
                 self._changed.wait(left_s)
+
+    def hold(self, is_held: bool) -> None:
+        """Hand out no blocks to sessions while `is_held`; sessions that have sent some commit them."""
+        with self._changed:
+            if is_held != self.is_held:
+                self.is_held = is_held
+                self._changed.notify_all()
 
     def set_sessions(self, count: int) -> None:
         """Let only the sessions with numbers below `count` take blocks from now on."""

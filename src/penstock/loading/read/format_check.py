@@ -10,24 +10,20 @@ import shlex
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock import _native
 from penstock.core.slotted import slotted
 from penstock.core.units import format_count
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.notice import Notice, WarningCode
+from penstock.loading.copy.payload import Encoder
 from penstock.loading.files.encodings import windows_page
 from penstock.loading.formats import format_of
 from penstock.loading.formats.probe.content import Content, describe_conversion
 from penstock.loading.formats.probe.mangling import explain_controls, find_null_words
-
-if TYPE_CHECKING:
-    from penstock.loading.copy.payload import Encoder
-    from penstock.loading.values.block import Block
-    from penstock.loading.values.work import PlannedObject
-    from penstock.loading.warned import WarningLog
-
+from penstock.loading.values.objects import Block, PlannedObject
+from penstock.loading.warned import WarningLog
 
 # The number of kinds of contradictions: those of the Rust core, and control characters.
 _KINDS: Final = 7

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from typing import TYPE_CHECKING
 
 from penstock.core.errors import PenstockError, SourceError
 from penstock.core.units import count_nouns
 from penstock.core.values.accounts import UnreadableObject, describe_error
+from penstock.ledger.values import Coverage
+from penstock.loading.context import LoadTools
 from penstock.loading.formats import format_of
+from penstock.loading.formats.format import Opened, RangeSums
 from penstock.loading.plan.dialects import refuse_other_pipe
-
-if TYPE_CHECKING:
-    from penstock.ledger.values import Coverage
-    from penstock.loading.context import LoadTools
-    from penstock.loading.formats.format import Opened, RangeSums
-    from penstock.loading.read.format_check import FormatCheck
-    from penstock.loading.values.work import PlannedObject
+from penstock.loading.read.format_check import FormatCheck
+from penstock.loading.values.objects import PlannedObject
 
 
 def open_blocks(

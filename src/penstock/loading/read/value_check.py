@@ -19,14 +19,13 @@ from penstock.core.values.server import DateOrder
 from penstock.loading.copy.payload import Encoder, python_codec
 from penstock.loading.formats import format_of
 from penstock.loading.plan.modes import suggest_kept, widenable
+from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import table_after_creation
 from penstock.loading.values.types import CHANGES, ORDER, DecidingValue
+from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
     from penstock import _native
-    from penstock.loading.values.block import Block
-    from penstock.loading.values.work import PlannedObject
-    from penstock.loading.warned import WarningLog
 
 # What a column does not keep of a value, in words, by the names in CHANGES.
 _LOST: Final = {

@@ -28,10 +28,9 @@ from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Piece, make_origin
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 from penstock.loading.rejects.sorting import ScratchTables
-from penstock.loading.values.block import Block, LineEnd
+from penstock.loading.values.objects import Block, LineEnd, all_objects
 from penstock.loading.values.outcome import BadRecord, CheckOutcome
 from penstock.loading.values.plan import LoadPlan, table_after_creation
-from penstock.loading.values.work import all_objects
 
 _PROGRESS_INTERVAL_S = 0.1
 

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from penstock import _native
 from penstock.core.connect.errors import (
@@ -21,6 +21,7 @@ from penstock.core.connect.errors import (
 from penstock.core.errors import DataError, FileLocation, PenstockError
 from penstock.core.units import count_nouns
 from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, Reason, Reject
+from penstock.loading.copy.copy import CopyFailed
 from penstock.loading.formats import format_of
 from penstock.loading.formats.columns import DATE_OIDS, NUMBER_OIDS
 from penstock.loading.formats.probe.mangling import explain_misfit
@@ -34,9 +35,6 @@ from penstock.loading.plan.modes import (
 )
 from penstock.loading.values.plan import TargetPlan, table_after_creation
 from penstock.loading.values.types import KEPT, NOTATED, NULL_WORDS, ORDERS, is_zero_date, list_notations
-
-if TYPE_CHECKING:
-    from penstock.loading.copy.copy import CopyFailed
 
 # How many characters of a value an error quotes.
 _VALUE_SHOWN = 100

@@ -16,7 +16,6 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.core.connect.errors import CopyContext, ServerReport
@@ -25,6 +24,7 @@ from penstock.core.tuning import DEFAULT_TUNING
 from penstock.ledger.rejects import Reason, Reject, RejectStore
 from penstock.loading.copy.copy import CopyFailed, CopySession
 from penstock.loading.copy.payload import make_form_encoder
+from penstock.loading.read.feed import OpenObject
 from penstock.loading.rejects.explain import (
     RECORD_CODES,
     RejectLimit,
@@ -48,10 +48,7 @@ from penstock.loading.rejects.pieces import (
     take_records,
 )
 from penstock.loading.rejects.sorting import SortedRows, SortingStage
-from penstock.loading.values.block import Block, CopySpec, LineEnd
-
-if TYPE_CHECKING:
-    from penstock.loading.read.feed import OpenObject
+from penstock.loading.values.objects import Block, CopySpec, LineEnd
 
 
 @dataclass(slots=True)

@@ -27,11 +27,11 @@ from penstock.core.sql import fetch_names, fetch_rows, list_identifiers, run_que
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.rejects import Reason
 from penstock.loading.copy.copy import CopyFailed, CopySession, compose_table
+from penstock.loading.values.objects import CopySpec
 
 if TYPE_CHECKING:
     import psycopg
 
-    from penstock.loading.values.block import CopySpec
 
 # Creates the temporary tables, and the sequence that counts the records which a stretch has begun: a sequence is not
 # rolled back. The sequence has a large cache, because without one each nextval takes as long as a small INSERT.

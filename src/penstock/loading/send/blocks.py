@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.core.connect.connection import Connection
+from penstock.core.errors import PenstockError
 from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, RejectStore
 from penstock.loading.context import UnreadableError
 from penstock.loading.copy.copy import CopySession
@@ -13,14 +15,11 @@ from penstock.loading.read.feed import BlockFeed, FeedPlan, OpenObject, reader_l
 from penstock.loading.read.objects import is_unreadable, open_blocks
 from penstock.loading.rejects.explain import RejectLimit
 from penstock.loading.send.formats import open_encoded
-from penstock.loading.send.session import LoadSession
+from penstock.loading.send.session import LoadSession, Sending
+from penstock.loading.values.objects import PlannedObject
 
 if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection
-    from penstock.core.errors import PenstockError
     from penstock.loading.rejects.sorter import RejectKeeper
-    from penstock.loading.sending import Sending
-    from penstock.loading.values.work import PlannedObject
 
 
 class BlockUnit:
@@ -62,6 +61,7 @@ class BlockUnit:
 
     def open_session(self, number: int, connection: Connection) -> LoadSession:
         """Return the session with this number, which sends blocks on `connection`. Sessions are numbered from 0."""
+        rules = self._plan.job.rules
         session = CopySession(
             connection,
             fence=self._fence,
@@ -77,8 +77,8 @@ class BlockUnit:
             keeper=self._make_keeper(session),
             # Do not seal batches if several hosts load: their sessions could then wait for each other unnoticed. Do not
             # seal a batch that is a whole table either, because other sessions wait for the table until the batch is
-            # committed.
-            seals=not self._plan.job.rules.join and not self._plan.batch.is_one_table,
+            # committed. A load that yields seals none, because a sealed batch would stay open while others are held.
+            seals=not (rules.join or rules.yields_for or self._plan.batch.is_one_table),
         )
 
     def look(self, sessions: Sequence[object]) -> None:  # noqa: ARG002 (blocks show their own progress)

@@ -12,8 +12,8 @@ from isal import isal_zlib
 from penstock.core.errors import FileLocation
 from penstock.core.values.source import Range
 from penstock.ledger.values import CommittedRange
-from penstock.loading.rejects.record_index import MakeCutter, index_records, knowing, make_payload_cutter
-from penstock.loading.values.block import Block, CopySpec, LineEnd
+from penstock.loading.rejects.pieces import MakeCutter, index_records, knowing, make_payload_cutter
+from penstock.loading.values.objects import Block, CopySpec, LineEnd
 
 # How many bytes of the last blocks are kept. Data that the server has not read yet is in socket buffers, a few MiB at
 # most. So the record of an error is among these bytes.

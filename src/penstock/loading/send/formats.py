@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock import _native
 from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.core.values.server import ServerFacts
+from penstock.core.values.table import Column
+from penstock.ledger.rejects import RecordForm
 from penstock.loading.copy.encoded import (
     EncodedBlocks,
     find_obstacle,
@@ -22,18 +25,11 @@ from penstock.loading.copy.encoded import (
     make_native,
     make_plain,
 )
-from penstock.loading.copy.payload import make_encoder
+from penstock.loading.copy.payload import Encoder, make_encoder
 from penstock.loading.files.encodings import client_encoding
 from penstock.loading.formats import format_of
-from penstock.loading.values.plan import CopyChoice, TargetPlan, stored_size, table_after_creation
-
-if TYPE_CHECKING:
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.table import Column
-    from penstock.ledger.rejects import RecordForm
-    from penstock.loading.copy.payload import Encoder
-    from penstock.loading.values.plan import RowFacts
-    from penstock.loading.values.work import PlannedObject
+from penstock.loading.values.objects import PlannedObject
+from penstock.loading.values.plan import CopyChoice, RowFacts, TargetPlan, stored_size, table_after_creation
 
 # Since PostgreSQL 19, lines are scanned by SIMD up to the first quote or backslash of a COPY command
 # (copyfromparse.c, CopyReadLineText). Earlier versions gain nothing.

@@ -10,24 +10,45 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _native
+from penstock.core.connect.connection import Connection
 from penstock.core.errors import FileLocation, PenstockError
+from penstock.core.slotted import slotted
 from penstock.core.values.accounts import SessionTotals, Stopwatch
+from penstock.core.values.table import TableName
 from penstock.ledger.committed import insert_ranges, lacks_object
 from penstock.ledger.ledger import taken_over
-from penstock.loading.context import RefusedEncodedError
+from penstock.ledger.rejects import Reject
+from penstock.loading.claim.write import ClaimedLoad
+from penstock.loading.context import LoadTools, NextAttempt, RefusedEncodedError
 from penstock.loading.copy.copy import CopyFailed, CopySession, OtherTypes, Statement, Superseded
 from penstock.loading.formats.blocks import make_cutter, record_error
 from penstock.loading.formats.sent import explain_line
 from penstock.loading.read.feed import BlockFeed, NothingReady, OpenObject
+from penstock.loading.read.format_check import FormatCheck
+from penstock.loading.read.value_check import ValueCheck
 from penstock.loading.rejects.explain import explain_failure, explain_miscount, solve_unwritten
 from penstock.loading.send.chunk import Batch, Chunk
+from penstock.loading.values.objects import Block, CopySpec, LineEnd
+from penstock.loading.values.plan import LoadPlan
 
 if TYPE_CHECKING:
-    from penstock.core.values.table import TableName
-    from penstock.ledger.rejects import Reject
     from penstock.loading.rejects.sorter import RejectKeeper
-    from penstock.loading.sending import Sending
-    from penstock.loading.values.block import Block, CopySpec, LineEnd
+
+
+@slotted
+class Sending:
+    """What the modules of one attempt share: the plan, the claimed load, the tools, and the checks of what is sent."""
+
+    plan: LoadPlan
+    claimed: ClaimedLoad
+    tools: LoadTools
+    # The options of this attempt.
+    given: NextAttempt
+    # The session that holds the load's lock.
+    first: Connection
+    format_check: FormatCheck
+    value_check: ValueCheck
+
 
 _log = logging.getLogger(__name__)
 
@@ -155,7 +176,7 @@ class LoadSession:
     def _take(self) -> tuple[OpenObject, Block] | None:
         """Return the next block. If none is ready for a while, end the COPY command first, to get its errors.
 
-        If the batch is due, it is committed too.
+        If the batch is due, or the load is held, it is committed too.
         """
         while self._batch:
             try:
@@ -163,7 +184,7 @@ class LoadSession:
             except NothingReady:
                 self.totals.seconds.waiting_s += self._watch.lap()
                 self._end_chunk()
-                if self._is_batch_due():
+                if self._is_batch_due() or self._feed.is_held:
                     self._commit_batch()
         return self._feed.take(session=self.number, prefer=self._spec)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from penstock.core.catalogue.catalog import DiskForecast
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import PenstockError
 from penstock.core.slotted import slotted
@@ -15,13 +15,10 @@ from penstock.ledger.rejects import RejectStore
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.space import DiskSpace, describe_shortage, note_disk
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
+from penstock.loading.values.objects import PlannedObject, all_objects
 from penstock.loading.values.outcome import LoadOutcome
 from penstock.loading.values.plan import LoadPlan
 from penstock.loading.values.types import ColumnChange
-from penstock.loading.values.work import PlannedObject, all_objects
-
-if TYPE_CHECKING:
-    from penstock.core.catalogue.catalog import DiskForecast
 
 
 @slotted

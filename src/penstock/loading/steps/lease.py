@@ -19,15 +19,15 @@ from penstock.core.errors import PenstockError
 from penstock.core.host.disks import measure_disk
 from penstock.core.host.machine import client_name
 from penstock.core.host.process import holding_interrupts
+from penstock.loading.context import LoadTools
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import estimate_wal
-from penstock.loading.values.work import all_objects
+from penstock.loading.values.objects import all_objects
+from penstock.loading.values.plan import LoadPlan
 from penstock.settings.decide import BULK_LOAD, choose_auto, find_profile, is_too_small
 from penstock.settings.lease import LeaseRequest, refuse_obstacle
 
 if TYPE_CHECKING:
-    from penstock.loading.context import LoadTools
-    from penstock.loading.values.plan import LoadPlan
     from penstock.settings.backend import SettingsBackend
 
 _log = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from penstock.loading.context import LoadTools
 from penstock.loading.land.context import LandingContext, truncate_first
 from penstock.loading.steps.changes import Changes
 from penstock.loading.steps.columns import Columns, RowCounts, SpaceCheck
-from penstock.loading.steps.pages import PageCounts
 from penstock.loading.steps.sequences import Sequences
 from penstock.loading.steps.settings import SettingsStep
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step, When
 from penstock.loading.steps.upkeep import Upkeep
+from penstock.loading.steps.yielding import Yielding
 from penstock.loading.values.plan import LoadPlan
 
 
@@ -63,8 +63,8 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
     return (
         # SettingsStep is first before the rows and last after them, so VACUUM and CHECKPOINT run with changed settings.
         SettingsStep(tools),
-        # PageCounts ends after the VACUUM, so that it counts what the VACUUM writes.
-        PageCounts(),
+        # Yielding runs before anything is changed, so that a load that may not read the standbys has changed nothing.
+        Yielding(tools),
         # Columns only reports what the claim of the load has changed already.
         Columns(plan),
         # Upkeep reads the partitions before another step changes them.

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from penstock.changes.records import delete_holds, read_holds
 from penstock.changes.values import SERVER
+from penstock.core.connect.connection import Connection
 from penstock.core.errors import PenstockError
 from penstock.core.slotted import slotted
 from penstock.core.values.accounts import Rows
+from penstock.loading.claim.decide import NothingToDo
+from penstock.loading.context import LoadTools
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
+from penstock.loading.values.outcome import LoadOutcome
 
 if TYPE_CHECKING:
     from penstock.core.catalogue.settings import LeasedSetting
-    from penstock.core.connect.connection import Connection
-    from penstock.loading.claim.decide import NothingToDo
-    from penstock.loading.context import LoadTools
     from penstock.loading.plan.settings import LoadSettings
-    from penstock.loading.values.outcome import LoadOutcome
 
 
 @slotted

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
-if TYPE_CHECKING:
-    from penstock.changes.context import Report
-    from penstock.core.connect.connection import Connection
-    from penstock.core.values.accounts import PlanPart
-    from penstock.loading.claim.decide import NothingToDo
-    from penstock.loading.claim.write import ClaimedLoad
-    from penstock.loading.context import LoadTools
-    from penstock.loading.tally import Tally
-    from penstock.loading.values.outcome import LoadOutcome
-    from penstock.loading.values.plan import LoadPlan
+from penstock.changes.context import Report
+from penstock.core.connect.connection import Connection
+from penstock.core.values.accounts import PlanPart
+from penstock.loading.claim.decide import NothingToDo
+from penstock.loading.claim.write import ClaimedLoad
+from penstock.loading.context import LoadTools
+from penstock.loading.tally import Tally
+from penstock.loading.values.outcome import LoadOutcome
+from penstock.loading.values.plan import LoadPlan
 
 _Part = TypeVar("_Part")
 _Result = TypeVar("_Result")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock import _native
 from penstock.core.errors import DataError, Interrupted, UsageError
@@ -23,6 +23,7 @@ from penstock.core.units import count_nouns, format_bytes
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import ColumnMap
+from penstock.ledger.rejects import RecordForm
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.payload import Encoder, make_form_encoder, python_codec
 from penstock.loading.files.listing import is_remote
@@ -54,6 +55,7 @@ from penstock.loading.read.objects import open_blocks
 from penstock.loading.types.alter import find_dependents
 from penstock.loading.types.decide import choose_type, null_notices, retype, total_notices, usable_types, zero_dates
 from penstock.loading.types.notations import notation_notices, unused_notices
+from penstock.loading.values.objects import Block, PlannedObject, all_objects
 from penstock.loading.values.plan import TargetPlan, table_after_creation, total_size
 from penstock.loading.values.types import (
     BITS,
@@ -70,12 +72,7 @@ from penstock.loading.values.types import (
     TypedColumn,
     list_notations,
 )
-from penstock.loading.values.work import PlannedObject, all_objects
 from penstock.loading.warned import WarningLog
-
-if TYPE_CHECKING:
-    from penstock.ledger.rejects import RecordForm
-    from penstock.loading.values.block import Block
 
 # How many remote objects are read at once. Reading them is mostly waiting for answers, while local objects wait for
 # processors.

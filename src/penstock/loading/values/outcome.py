@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.core.slotted import slotted
 from penstock.core.units import MB, count_nouns, format_duration
+from penstock.core.values.accounts import FileOutcome, LoadAccounts, StepPart, StepProgress, UnreadableObject
+from penstock.core.values.diagnosis import Diagnosis
+from penstock.core.values.notice import Notice
 from penstock.core.values.server import describe_server
-
-if TYPE_CHECKING:
-    from penstock.core.values.accounts import FileOutcome, LoadAccounts, StepPart, StepProgress, UnreadableObject
-    from penstock.core.values.diagnosis import Diagnosis
-    from penstock.core.values.notice import Notice
-    from penstock.ledger.values import LeftRejects
+from penstock.ledger.values import LeftRejects
 
 
 @slotted
@@ -119,7 +117,7 @@ class LoadOutcome:
     inserted: int = 0
     # Existing rows that a merge by key updated.
     updated: int = 0
-    # Rows that --mode sync deleted, or changed as --sync-delete says, because the files do not have their keys.
+    # Rows that --mode sync deleted, because the files do not have their keys.
     deleted: int = 0
     # The tables in which the deletions changed rows that referred to deleted ones, each with the foreign key's action.
     cascades: tuple[str, ...] = ()

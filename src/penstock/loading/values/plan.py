@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from penstock.changes.values import IndexPlan
+from penstock.core.errors import PenstockError
 from penstock.core.slotted import slotted
 from penstock.core.tuning import DEFAULT_TUNING, BatchPlan, LoadTuning
+from penstock.core.values.accounts import PlanPart, UnreadableObject
+from penstock.core.values.dialect import Dialect
+from penstock.core.values.job import LoadJob, LoadRules, TargetJob
 from penstock.core.values.mode import CLIENT_ROUTE, Landing, RoutePlan
+from penstock.core.values.notice import Notice
+from penstock.core.values.server import ServerFacts
+from penstock.core.values.source import ObjectSample, SourceObject
 from penstock.core.values.table import Column, ColumnMap, TableFacts, TableName
+from penstock.ledger.values import LedgerOutlook
 from penstock.loading.values.types import TYPE_OIDS, ColumnChange, TypedColumn
-
-if TYPE_CHECKING:
-    from penstock.core.errors import PenstockError
-    from penstock.core.values.accounts import PlanPart, UnreadableObject
-    from penstock.core.values.dialect import Dialect
-    from penstock.core.values.job import LoadJob, LoadRules, TargetJob
-    from penstock.core.values.notice import Notice
-    from penstock.core.values.server import ServerFacts
-    from penstock.core.values.source import ObjectSample, SourceObject
-    from penstock.ledger.values import LedgerOutlook
 
 _Part = TypeVar("_Part")
 

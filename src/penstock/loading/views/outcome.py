@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
+from penstock.changes.values import Missing
 from penstock.core.units import MB, count_nouns, format_bytes, format_count, format_duration
 from penstock.core.values.accounts import FileOutcome, Rows, StepPart
-from penstock.core.values.server import describe_server
+from penstock.core.values.diagnosis import Diagnosis
+from penstock.core.values.server import ServerFacts, describe_server
 from penstock.core.words import line_up
-
-if TYPE_CHECKING:
-    from penstock.changes.values import Missing
-    from penstock.core.values.diagnosis import Diagnosis
-    from penstock.core.values.server import ServerFacts
-    from penstock.ledger.values import LeftStaging, LoadRecord, MemberRecord, ObjectRecord, PrunedLoads, TableTotals
-    from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome
+from penstock.ledger.values import LeftStaging, LoadRecord, MemberRecord, ObjectRecord, PrunedLoads, TableTotals
+from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome
 
 # If a load has more files than this, only the slowest are shown.
 _FILES_SHOWN = 20

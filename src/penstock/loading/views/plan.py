@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns, format_bytes, format_count
+from penstock.core.values.mode import RoutePlan
 from penstock.core.values.names import quote_name, quote_table
+from penstock.core.values.source import SourceObject
 from penstock.core.words import line_up
+from penstock.ledger.values import LedgerOutlook
 from penstock.loading.values.plan import ForeseenLoad, LoadPlan, SessionPlan, TargetPlan, name_fields
 from penstock.loading.views.outcome import describe_steps
-
-if TYPE_CHECKING:
-    from penstock.core.values.mode import RoutePlan
-    from penstock.core.values.source import SourceObject
-    from penstock.ledger.values import LedgerOutlook
 
 # How many files are listed. These are enough to see whether the right files were found.
 _OBJECTS_SHOWN = 20
@@ -159,16 +156,16 @@ def describe_freeze(plan: LoadPlan) -> str:
 
 
 def describe_route(route: RoutePlan) -> str:
-    """Return a text that says who reads the objects, this process or the server, and why.
+    """Return a text that says who reads the objects, this process or the server.
 
     >>> from penstock.core.values.mode import RoutePlan
-    >>> describe_route(RoutePlan(via="server", reason="as requested", region="eu-west-1"))
-    'server: it imports each object from S3 in a transaction of its own, region eu-west-1 (as requested)'
+    >>> describe_route(RoutePlan(via="server", region="eu-west-1"))
+    'server: it imports each object from S3 in a transaction of its own, region eu-west-1'
     """
     if route.is_import:
         what = "it imports each object from S3 in a transaction of its own"
-        return f"server: {what}, region {route.region} ({route.reason})"
-    return f"client: penstock reads the objects and sends the rows ({route.reason})"
+        return f"server: {what}, region {route.region}"
+    return "client: penstock reads the objects and sends the rows"
 
 
 def plan_object(foreseen: ForeseenLoad) -> dict[str, object]:
@@ -203,7 +200,6 @@ def _target_object(target: TargetPlan, actions: Sequence[str]) -> dict[str, obje
         "mode": target.job.mode,
         "key": target.job.key,
         "keep": target.job.used_keep,
-        "sync_delete": target.job.sync_delete if target.landing.deletes else None,
         "max_delete": target.job.max_delete if target.landing.deletes else None,
         "cascades": target.cascades,
         "transform": None if target.job.transform is None else target.job.transform.name,
@@ -233,7 +229,7 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
     if job.used_keep is not None:
         what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
     if target.landing.deletes:
-        what += f", rows without a record: {job.sync_delete} (at most {job.max_delete:g}%)"
+        what += f", rows without a record are deleted (at most {job.max_delete:g}%)"
         if target.cascades:
             what += f", which changes rows that refer to them in {', '.join(target.cascades)}"
     if job.transform is not None:

@@ -1,5 +1,5 @@
 -- undo_tables.sql: the tables that hold rows of a load, and the transactions that have stored them
--- returns removal.values.UndoTable; needs the ledger; PostgreSQL 14+
+-- returns removal.decide.UndoTable; needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f undo_tables.sql
 --
 -- The system column xmin has the lower 32 bits of a transaction's number. After 2^31 later transactions another

@@ -13,7 +13,7 @@ from penstock.core.units import MIB, format_bytes
 if TYPE_CHECKING:
     from penstock.core.catalogue.settings import SettingsFacts
     from penstock.temp.place.directory import DirectoryFacts, PartFacts
-    from penstock.temp.place.tablespaces import PlaceRow
+    from penstock.temp.place.kind import PlaceRow
 
 # The suggested temp_file_limit is the free space divided by this. The limit applies to each process. A few processes
 # spill at the same time, and all of them fail if the disk is full.

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from penstock.changes.context import Context
 from penstock.changes.journal import record, restore
 from penstock.changes.records import SERVER_DATABASE, TableStore
 from penstock.changes.values import SERVER, Change, Hold, lock_of
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.catalogue.settings import read_facts
 from penstock.core.checks import check_standby
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import is_of_file_system
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.host.disks import measure_disk
@@ -42,21 +42,20 @@ from penstock.core.values.temp_place import (
 from penstock.ledger.locks import try_lock
 from penstock.temp.place.decide import find_open, find_untrusted, list_remarks, refuse_directory, refuse_server
 from penstock.temp.place.directory import DirectoryFacts, create_folders, look_at, look_at_parts
-from penstock.temp.place.kind import TempPlace, make_change, read_placement
-from penstock.temp.place.tablespaces import (
+from penstock.temp.place.kind import (
     PlaceRow,
     TablespaceRow,
+    TempPlace,
     find_occupants,
     find_tablespace,
     folder_exists,
+    make_change,
     read_place,
+    read_placement,
     read_setting,
     scope_exists,
     setting_statement,
 )
-
-if TYPE_CHECKING:
-    from penstock.core.connect.connection import Connection, ConnectionFactory
 
 # The code of what is wrong with a temp place.
 _CODE = "temp-place"

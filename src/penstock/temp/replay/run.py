@@ -16,9 +16,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from statistics import mean
 from typing import Any, Self
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import rolled_back, translate_errors
 from penstock.core.errors import PenstockError, TargetError
@@ -32,7 +33,7 @@ from penstock.core.values.device import Device, rates
 from penstock.core.values.names import quote_name
 from penstock.core.values.temp_place import DEFAULT_TABLESPACE, parse_setting
 from penstock.core.words import hide_secrets
-from penstock.temp.statements import find_spills, sum_field
+from penstock.temp.statements import find_spills, find_wait_s, sum_field
 from penstock.temp.usage.usage import EXPLAIN, find_statements_schema
 from penstock.temp.values import Comparison, ReplayResult, Skipped, StatementRun, Trial
 
@@ -81,6 +82,7 @@ class ReplaySession:
         self._timeout = f"{max(1, round(timeout_s * 1000))}ms"
         with translate_errors("preparing a session"):
             self._connection.execute("SET search_path TO DEFAULT")
+        _time_temp_files(self._connection)
 
     def set_up(self, statements: Sequence[str]) -> None:
         """Run statements on which the replayed statements depend, such as SET and CREATE TEMPORARY TABLE."""
@@ -108,6 +110,16 @@ class ReplaySession:
         plan: dict[str, Any] = row[0][0]["Plan"]
         return Explained(elapsed_s=elapsed_s, plan=plan)
 
+    def plan(self, statement: str) -> dict[str, Any]:
+        """Return a statement's plan as EXPLAIN (VERBOSE) has it in JSON, without running the statement."""
+        with translate_errors("planning a statement"):
+            row = self._connection.execute(
+                f"EXPLAIN (VERBOSE, FORMAT JSON) {statement}".encode(), binary=True
+            ).fetchone()
+        assert row is not None
+        plan: dict[str, Any] = row[0][0]["Plan"]
+        return plan
+
     def cancel(self) -> None:
         """Cancel the running statement. Any thread may call this."""
         self._connection.cancel_safe(timeout=5)
@@ -118,6 +130,16 @@ class ReplaySession:
 
     def _set(self, name: str, value: str) -> None:
         self._connection.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
+
+
+def _time_temp_files(connection: Connection) -> None:
+    """Have EXPLAIN show the time of reads and writes, if the role may set track_io_timing. Raises ServerError."""
+    try:
+        with translate_errors("setting track_io_timing"):
+            connection.execute("SET track_io_timing = on")
+    except PenstockError as error:
+        if error.sqlstate != NOT_ALLOWED:
+            raise
 
 
 def check_place(connection: Connection, tablespaces: str) -> None:
@@ -192,6 +214,8 @@ _START_TIMEOUT_S = 60.0
 _LOOK_INTERVAL_S = 0.1
 
 _DISK_FULL = "53100"
+# The SQLSTATE of a lacking privilege.
+NOT_ALLOWED = "42501"
 
 # In a trial with a larger work_mem, the sorts and hashes of all sessions together get at most a quarter of the memory.
 _MEMORY_SHARE = 4
@@ -315,6 +339,73 @@ def replay(
     )
 
 
+def run_together(
+    sessions: Sequence[ReplaySession],
+    statement: str,
+    *,
+    tablespace: str,
+    block_bytes: int,
+    device: Device | None = None,
+    work_mem_bytes: int | None = None,
+) -> StatementRun:
+    """Run a statement in all sessions at the same time, with temporary files in `tablespace`, and return the run.
+
+    `device` is the tablespace's, whose rates are measured, and `block_bytes` is the server's block size. If a session
+    fails, the others are cancelled. Raises ServerError.
+    """
+    before = None if device is None else read_counters(device)
+    elapsed_s, found = _explain_together(sessions, statement, tablespace, work_mem_bytes)
+    after = None if device is None else read_counters(device)
+    plans = [each.plan for each in found]
+    return StatementRun(
+        elapsed_s=elapsed_s,
+        session_s=tuple(each.elapsed_s for each in found),
+        written_bytes=block_bytes * sum(int(plan.get("Temp Written Blocks", 0)) for plan in plans),
+        read_bytes=block_bytes * sum(int(plan.get("Temp Read Blocks", 0)) for plan in plans),
+        local_bytes=block_bytes * sum(int(plan.get("Local Written Blocks", 0)) for plan in plans),
+        workers_planned=sum(sum_field(plan, "Workers Planned") for plan in plans),
+        workers_launched=sum(sum_field(plan, "Workers Launched") for plan in plans),
+        spills=find_spills(plans[0], block_bytes=block_bytes),
+        wait_s=_mean_wait_s(plans),
+        device=None if before is None or after is None else rates(before, after),
+    )
+
+
+def _explain_together(
+    sessions: Sequence[ReplaySession], statement: str, tablespace: str, work_mem_bytes: int | None
+) -> tuple[float, list[Explained]]:
+    start = threading.Barrier(len(sessions) + 1)
+
+    def explain(session: ReplaySession) -> Explained:
+        start.wait(_START_TIMEOUT_S)
+        return session.explain(statement, tablespace=tablespace, work_mem_bytes=work_mem_bytes)
+
+    with holding_interrupts() as interrupts, ThreadPoolExecutor(max_workers=len(sessions)) as pool:
+        futures = [pool.submit(explain, session) for session in sessions]
+        start.wait(_START_TIMEOUT_S)
+        began_s = time.perf_counter()
+        try:
+            pending = set(futures)
+            while pending:
+                done, pending = wait(pending, timeout=_LOOK_INTERVAL_S, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                interrupts.deliver()
+        except BaseException:
+            # The pool waits until all sessions have ended their statements, so cancel the statements of the other
+            # sessions.
+            for session in sessions:
+                session.cancel()
+            raise
+        elapsed_s = time.perf_counter() - began_s
+    return elapsed_s, [future.result() for future in futures]
+
+
+def _mean_wait_s(plans: Sequence[dict[str, Any]]) -> float | None:
+    known = [wait_s for plan in plans if (wait_s := find_wait_s(plan)) is not None]
+    return mean(known) if known else None
+
+
 def find_shared(first: Device | None, second: Device | None) -> str | None:
     """Return the name of the device that has both places, None if they are on different or unknown devices."""
     if first is None or second is None:
@@ -409,51 +500,14 @@ class _Comparing:
 
     def _run_at(self, number: int, tablespace: str, statement: str, work_mem_bytes: int | None) -> StatementRun:
         place = self.places[number]
-        before = None if place.device is None else read_counters(place.device)
-        elapsed_s, found = self._together(self._opened[number], statement, tablespace, work_mem_bytes)
-        after = None if place.device is None else read_counters(place.device)
-        block = place.facts.block_bytes
-        plans = [each.plan for each in found]
-        return StatementRun(
-            elapsed_s=elapsed_s,
-            session_s=tuple(each.elapsed_s for each in found),
-            written_bytes=block * sum(int(plan.get("Temp Written Blocks", 0)) for plan in plans),
-            read_bytes=block * sum(int(plan.get("Temp Read Blocks", 0)) for plan in plans),
-            local_bytes=block * sum(int(plan.get("Local Written Blocks", 0)) for plan in plans),
-            workers_planned=sum(sum_field(plan, "Workers Planned") for plan in plans),
-            workers_launched=sum(sum_field(plan, "Workers Launched") for plan in plans),
-            spills=find_spills(plans[0], block_bytes=block),
-            device=None if before is None or after is None else rates(before, after),
+        return run_together(
+            self._opened[number],
+            statement,
+            tablespace=tablespace,
+            block_bytes=place.facts.block_bytes,
+            device=place.device,
+            work_mem_bytes=work_mem_bytes,
         )
-
-    def _together(
-        self, sessions: Sequence[ReplaySession], statement: str, tablespace: str, work_mem_bytes: int | None
-    ) -> tuple[float, list[Explained]]:
-        start = threading.Barrier(len(sessions) + 1)
-
-        def explain(session: ReplaySession) -> Explained:
-            start.wait(_START_TIMEOUT_S)
-            return session.explain(statement, tablespace=tablespace, work_mem_bytes=work_mem_bytes)
-
-        with holding_interrupts() as interrupts, ThreadPoolExecutor(max_workers=len(sessions)) as pool:
-            futures = [pool.submit(explain, session) for session in sessions]
-            start.wait(_START_TIMEOUT_S)
-            began_s = time.perf_counter()
-            try:
-                pending = set(futures)
-                while pending:
-                    done, pending = wait(pending, timeout=_LOOK_INTERVAL_S, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        future.result()
-                    interrupts.deliver()
-            except BaseException:
-                # The pool waits until all sessions have ended their statements, so cancel the statements of the other
-                # sessions.
-                for session in sessions:
-                    session.cancel()
-                raise
-            elapsed_s = time.perf_counter() - began_s
-        return elapsed_s, [future.result() for future in futures]
 
     def _try_remedy(self, statement: str) -> Trial | None:
         """Run the statement once at the first place with the work_mem that its spills need, if memory allows."""

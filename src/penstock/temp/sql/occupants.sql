@@ -1,5 +1,5 @@
 -- occupants.sql: the objects of this database in a tablespace, including temporary tables of all sessions
--- returns temp.place.tablespaces.OccupantRow; needs no privilege; PostgreSQL 14+
+-- returns temp.place.kind.OccupantRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1663 -f occupants.sql
 --
 -- A partitioned table or index stores nothing, but new partitions get its tablespace. TOAST moves with its table.

@@ -1,5 +1,5 @@
 -- place.sql: the facts that decide whether temporary work can be placed on this server
--- returns temp.place.tablespaces.PlaceRow; needs no privilege, pg_read_all_settings for the data directory; PostgreSQL 14+
+-- returns temp.place.kind.PlaceRow; needs no privilege, pg_read_all_settings for the data directory; PostgreSQL 14+
 -- psql -f place.sql
 SELECT CASE
            WHEN pg_catalog.pg_has_role(CURRENT_USER, 'pg_read_all_settings', 'USAGE')

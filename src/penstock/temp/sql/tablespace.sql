@@ -1,5 +1,5 @@
 -- tablespace.sql: a tablespace, its directory, and the login roles that may not create in it
--- returns temp.place.tablespaces.TablespaceRow; needs no privilege; PostgreSQL 14+
+-- returns temp.place.kind.TablespaceRow; needs no privilege; PostgreSQL 14+
 -- psql -v name=pg_default -f tablespace.sql
 SELECT t.oid::int8 AS oid,
        pg_catalog.pg_tablespace_location(t.oid) AS location,

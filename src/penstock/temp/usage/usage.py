@@ -1,7 +1,7 @@
 """Reports a server's temporary work within an interval: which statements spill and why, and to which tablespaces.
 
-The module also reports the devices of the tablespaces. It reads pg_stat_statements, the end of the server's log, and
-the settings of tablespaces.
+The module also reports the devices of the tablespaces. It reads pg_stat_statements and the settings of
+tablespaces.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import rolled_back, translate_errors
 from penstock.core.connect.search_path import TO_USERS_SETTINGS
@@ -27,17 +27,16 @@ from penstock.core.errors import AwsError, PenstockError
 from penstock.core.host.disks import find_device, measure_disk, read_counters
 from penstock.core.host.machine import read_machine
 from penstock.core.sql import fetch_one, fetch_rows, run_query
-from penstock.core.units import MIB
+from penstock.core.values.device import Device
+from penstock.core.values.server import ServerFacts
 from penstock.core.values.temp_place import parse_setting
 from penstock.core.words import hide_secrets
 from penstock.temp.statements import begins_to_read
-from penstock.temp.usage.compare import compare_readings, find_logged, find_use_case
+from penstock.temp.usage.compare import compare_readings, find_use_case
 from penstock.temp.usage.values import (
     DatabaseUse,
     DeviceNow,
     IndexBuild,
-    LogEnd,
-    LogFormat,
     SettingRow,
     StatementUse,
     TablespaceUse,
@@ -49,46 +48,7 @@ from penstock.watch.activity import ask_tiered_cache
 from penstock.watch.watching import ask_local_storage
 
 if TYPE_CHECKING:
-    from penstock.core.values.device import Device
-    from penstock.core.values.server import ServerFacts
     from penstock.rds.values import LocalStorageMetrics
-
-_MOST_BYTES = 16 * MIB
-
-
-def _formats(connection: Connection) -> list[LogFormat]:
-    """Return the log formats that a server of this version knows. The server refuses the names of other formats."""
-    return ["jsonlog", "csvlog", "stderr"] if connection.info.server_version >= 150000 else ["csvlog", "stderr"]
-
-
-def read_log_end(connection: Connection, *, missing: list[str]) -> LogEnd | None:
-    """Return the last 16 MiB of the server's current log.
-
-    If that cannot be used, return None and add the reason to `missing`. Needs a superuser, or EXECUTE on
-    pg_current_logfile(text), pg_stat_file(text) and pg_read_binary_file(text, bigint, bigint). Raises ServerError.
-    """
-    with translate_errors("reading the server's log"):
-        row = connection.execute("SELECT pg_catalog.current_setting('log_temp_files')").fetchone()
-        if row == ("-1",):
-            missing.append("temporary files in the log: log_temp_files is -1: set it to 0 to log all of them")
-            return None
-        try:
-            found = run_query(connection, "temp/log_file", formats=_formats(connection)).fetchone()
-            if found is None:
-                missing.append("temporary files in the log: the server does not collect it (logging_collector is off)")
-                return None
-            read = run_query(connection, "temp/log_end", path=found[1], most=_MOST_BYTES).fetchone()
-        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedFile):
-            missing.append("temporary files in the log: the role may not read it with pg_read_binary_file")
-            return None
-    assert read is not None
-    text = bytes(read[0]).decode(errors="replace")
-    return LogEnd(
-        path=found[1],
-        format=cast("LogFormat", found[0]),
-        text=text.partition("\n")[2] if read[1] else text,
-    )
-
 
 # How long planning a statement may take. Planning takes milliseconds, or seconds if there are many tables.
 _TIMEOUT = "5s"
@@ -323,13 +283,10 @@ def temp_usage(
         memory = read_machine().memory_bytes if facts.is_local else None
         explained = tuple(_explain(connection, each, facts, memory) for each in report.statements)
         missing: list[str] = []
-        log = read_log_end(connection, missing=missing)
         cache = ask_tiered_cache(connection) if facts.is_aurora else None
     return replace(
         report,
         statements=explained,
-        log_path=None if log is None else log.path,
-        logged=() if log is None else find_logged(log, top=top),
         local_storage=None if host is None else _ask_local_storage(host, missing=missing),
         tiered_cache=cache,
         missing=(*report.missing, *missing),

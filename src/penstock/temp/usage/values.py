@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from penstock.core.slotted import slotted
+from penstock.core.values.device import DeviceCounters, DeviceRates, TieredCache
 
 if TYPE_CHECKING:
-    from penstock.core.values.device import DeviceCounters, DeviceRates, TieredCache
     from penstock.rds.values import LocalStorageMetrics
-
-# The formats of the server's log, as pg_current_logfile names them.
-LogFormat = Literal["jsonlog", "csvlog", "stderr"]
 
 
 @slotted
@@ -140,26 +137,6 @@ class IndexBuild:
 
 
 @slotted
-class LogEnd:
-    """The end of the server's current log, in whole lines."""
-
-    path: str
-    format: LogFormat
-    text: str
-
-
-@slotted
-class LoggedFiles:
-    """The temporary files of one statement that the log lists. The server logs a file when it deletes the file."""
-
-    # The text of the statement without literals.
-    statement: str
-    files: int
-    total_bytes: int
-    largest_bytes: int
-
-
-@slotted
 class UsageReading:
     """What a server reports of temporary files and tables at one time.
 
@@ -204,10 +181,6 @@ class UsageReport:
     routes: tuple[TempTablespaces, ...] = ()
     devices: tuple[TablespaceDevice, ...] = ()
     builds: tuple[IndexBuild, ...] = ()
-    # The path of the server's log, None if the log cannot be read.
-    log_path: str | None = None
-    # The files that the end of the server's log lists. The log may cover any time.
-    logged: tuple[LoggedFiles, ...] = ()
     # CloudWatch's metrics of an RDS instance.
     local_storage: LocalStorageMetrics | None = None
     # Aurora's cache of pages, which is on the same local storage as temporary files.

@@ -21,6 +21,7 @@ SELECT pg_catalog.jsonb_build_object(
            'n_dead_tup', t.n_dead_tup,
            'n_mod_since_analyze', t.n_mod_since_analyze,
            'relpages', c.relpages,
+           'reltuples', c.reltuples,
            'has_index', c.relhasindex,
            -- A row's header and its line pointer take 28 bytes.
            'row_bytes', 28 + (

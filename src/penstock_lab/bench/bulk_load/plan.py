@@ -9,8 +9,9 @@ divided by the size of the article's file. This second factor changes only how l
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.errors import UsageError
@@ -20,6 +21,7 @@ from penstock.core.values.device import VolumeLimits
 from penstock.rds.volumes import parse_volume
 
 if TYPE_CHECKING:
+    from penstock.core.values.device import CounterRow
     from penstock_lab.datasets.datafiles import DataFile
 
 SOURCE = (
@@ -43,13 +45,11 @@ INSTANCE_BYTES_PER_S = 593_750_000
 MAX_WAL_BYTES = 2048 * MIB
 
 Load = Literal[
-    "aws_s3",
-    "one psql",
+    "aws_s3 in turn",
+    "aws_s3 in parallel",
     "psql in turn",
     "psql in parallel",
-    "aws_s3 with settings",
     "penstock",
-    "penstock with settings",
     "psql, then VACUUM",
     "penstock, then CHECKPOINT",
     "penstock that freezes",
@@ -57,6 +57,9 @@ Load = Literal[
 
 # The loads after which the table is frozen and analyzed, and a checkpoint is written.
 SETTLED: tuple[Load, ...] = ("psql, then VACUUM", "penstock, then CHECKPOINT", "penstock that freezes")
+
+# What loads the same files without S3.
+_BY_PSQL: Mapping[Load, Load] = {"aws_s3 in turn": "psql in turn", "aws_s3 in parallel": "psql in parallel"}
 
 
 @slotted
@@ -67,27 +70,26 @@ class BulkLoadStep:
     load: Load
     # The volume as `lab up --volume` names it.
     volume: str
+    # Whether the step loads only title.principals, and not all seven files.
+    is_one_file: bool = False
+    # Whether the server has the settings of profile bulk-load. They are changed before the time that counts, and
+    # restored after it.
+    has_settings: bool = False
     # The time in the article, None if the article has none.
     published_s: float | None = None
     # The volume's largest queue in the article, None if the article has none.
     published_queue: int | None = None
     # What else the article says about this load.
     published: str = ""
-    # How the step differs from the article's. This text does not repeat that the article imports inside the server in
-    # every step.
+    # How the step differs from the article's.
     differs: str = ""
     # Whether the server is killed at the end of the load, to measure a recovery.
     crashes: bool = False
 
     @property
-    def is_one_file(self) -> bool:
-        """Return whether the step loads only title.principals, and not all seven files."""
-        return self.load == "one psql" or self.is_import or self.is_settled
-
-    @property
     def is_import(self) -> bool:
         """Return whether the server imports from S3, as in the article."""
-        return self.load in ("aws_s3", "aws_s3 with settings")
+        return self.load in _BY_PSQL
 
     @property
     def is_settled(self) -> bool:
@@ -99,23 +101,12 @@ FIRST = "gp2:250GiB:spent"
 LARGE = "gp2:1500GiB:spent"
 PROVISIONED = "io1:1500GiB:10000"
 
-# How a step differs from the article's although it imports by the article's own call of aws_s3.
-_OWN_CALL_DIFFERS = (
-    "as in the article, FORMAT csv takes \\N for text and removes quotes; the functions are the lab's stand-in"
-)
-
-STEPS = (
-    BulkLoadStep(
-        name="one file by aws_s3, gp2 250 GiB",
-        load="aws_s3",
-        volume=FIRST,
-        published_s=345,
-        published_queue=2048,
-        differs=_OWN_CALL_DIFFERS,
-    ),
+# The published steps, each an import by the article's own call, and those steps with settings that it lacks.
+_IMPORTS = (
     BulkLoadStep(
         name="one file, gp2 250 GiB",
-        load="one psql",
+        load="aws_s3 in turn",
+        is_one_file=True,
         volume=FIRST,
         published_s=345,
         published_queue=2048,
@@ -123,7 +114,8 @@ STEPS = (
     ),
     BulkLoadStep(
         name="one file, gp2 1,500 GiB",
-        load="one psql",
+        load="aws_s3 in turn",
+        is_one_file=True,
         volume=LARGE,
         published_s=62,
         published_queue=200,
@@ -131,7 +123,8 @@ STEPS = (
     ),
     BulkLoadStep(
         name="one file, 10,000 IOPS",
-        load="one psql",
+        load="aws_s3 in turn",
+        is_one_file=True,
         volume=PROVISIONED,
         published_s=62,
         published_queue=170,
@@ -139,28 +132,45 @@ STEPS = (
     ),
     BulkLoadStep(
         name="seven files in turn",
-        load="psql in turn",
+        load="aws_s3 in turn",
         volume=PROVISIONED,
         published_s=129,
         published="CPU 15 %, 200 MB/s written",
-        differs="client and server share the processors",
     ),
     BulkLoadStep(
         name="seven files in parallel",
-        load="psql in parallel",
+        load="aws_s3 in parallel",
         volume=PROVISIONED,
         published_s=57,
         published="CPU 90 %, 400 to 800 MB/s written",
-        differs="client and server share the processors",
     ),
     BulkLoadStep(
-        name="one file by aws_s3, bulk-load",
-        load="aws_s3 with settings",
+        name="one file, bulk-load",
+        load="aws_s3 in turn",
+        is_one_file=True,
+        has_settings=True,
         volume=PROVISIONED,
         published_s=44,
-        published="345 s down to 44 s over all its steps",
+        published="a gain from 57 to 44 s, where 57 s are those of seven files in parallel",
         differs="max_wal_size by the WAL that penstock expects, the article 4 GB",
     ),
+    BulkLoadStep(
+        name="seven files in turn, bulk-load",
+        load="aws_s3 in turn",
+        has_settings=True,
+        volume=PROVISIONED,
+        differs="not in the article",
+    ),
+    BulkLoadStep(
+        name="seven files in parallel, bulk-load",
+        load="aws_s3 in parallel",
+        has_settings=True,
+        volume=PROVISIONED,
+        differs="not in the article, unless its 44 s are of seven files",
+    ),
+)
+
+_BY_PENSTOCK = (
     BulkLoadStep(
         name="seven files, penstock",
         load="penstock",
@@ -170,21 +180,36 @@ STEPS = (
     ),
     BulkLoadStep(
         name="seven files, penstock, bulk-load",
-        load="penstock with settings",
+        load="penstock",
+        has_settings=True,
         volume=PROVISIONED,
-        differs="not in the article, which changes the settings for one file",
+        differs="not in the article",
         crashes=True,
     ),
+)
+
+STEPS = (
+    *_IMPORTS,
+    BulkLoadStep(
+        name="seven files, a psql each",
+        load="psql in parallel",
+        volume=PROVISIONED,
+        differs="not in the article; gzip and psql share the processors with the server",
+    ),
+    *_BY_PENSTOCK,
     *(
         BulkLoadStep(
             name=f"one file until frozen, {name}",
             load=load,
+            is_one_file=True,
             volume=FIRST,
             differs="not in the article; ends when the table is frozen and analyzed, and a checkpoint is written",
         )
         for load, name in zip(SETTLED, ("psql and VACUUM", "penstock", "penstock --freeze always"), strict=True)
     ),
 )
+
+_MINUTE_S = 60.0
 
 RECOVERY = "recovery of 10 minutes or more is possible with the settings"
 
@@ -200,15 +225,18 @@ class BulkLoadExperiment:
     # The share of IMDb's data that is loaded. 1 is all 186 million rows.
     imdb_scale: float
     rounds: int
+    # How often a step runs whose times differ by more than WIDE_SPREAD.
+    most_rounds: int = 1
 
 
 # A round takes about 8 minutes on two cores.
-FULL = BulkLoadExperiment(imdb_scale=0.1, rounds=3)
+FULL = BulkLoadExperiment(imdb_scale=0.1, rounds=3, most_rounds=7)
 
-# The experiment takes less than two minutes on two cores.
+# The experiment takes about two minutes on two cores.
 QUICK = BulkLoadExperiment(imdb_scale=0.055, rounds=1)
 
-_FIRST_OF_PSQL = next(step for step in STEPS if step.load == "one psql")
+# The spread of a step's times, as a share of their median, beyond which the step runs more often.
+WIDE_SPREAD = 0.2
 
 # PostgreSQL needs at least two WAL segments of 16 MiB. With four segments, max_wal_size still has room for the WAL of
 # two checkpoints.
@@ -305,32 +333,53 @@ def scale(files: Sequence[DataFile], *, cpu_count: int, machine_bytes: int) -> B
 def choose_steps(volumes: Sequence[str] | None) -> tuple[BulkLoadStep, ...]:
     """Return all steps, each on its own volume. With `volumes`, return steps on these, as `lab up --volume` takes them.
 
-    With `volumes`, a step on each of them loads one file with one psql. The steps that load seven files are all on the
-    last of them. Raises UsageError if a volume is malformed.
+    With `volumes`, a step on each of them imports one file. The steps that load seven files are all on the last of
+    them. Raises UsageError if a volume is malformed.
     """
     if volumes is None:
         return STEPS
     for volume in volumes:
         parse_volume(volume)
-    one = _FIRST_OF_PSQL
-    singles = (BulkLoadStep(name=f"one file, {volume}", load=one.load, volume=volume) for volume in volumes)
+    singles = (_on_own_storage(f"one file, {volume}", volume) for volume in volumes)
     return (*singles, *(replace(step, volume=volumes[-1]) for step in STEPS if not step.is_one_file))
 
 
-def steps_without_volumes() -> tuple[BulkLoadStep, ...]:
-    """Return the steps for a server whose volumes cannot be changed."""
-    one = replace(
-        _FIRST_OF_PSQL, name="one file", volume="", published_s=None, published_queue=None, differs="your storage"
+def steps_without_volumes(*, has_s3: bool) -> tuple[BulkLoadStep, ...]:
+    """Return the steps for a server whose volumes cannot be changed.
+
+    With `has_s3`, the server imports the files, with and without settings. Otherwise psql sends them, without settings.
+    """
+    imports = (_on_own_storage("one file", ""), *(step for step in _IMPORTS if not _is_of_volumes(step)))
+    if not has_s3:
+        imports = tuple(replace(step, load=_BY_PSQL[step.load]) for step in imports if not step.has_settings)
+    return tuple(replace(step, volume="") for step in (*imports, *_BY_PENSTOCK))
+
+
+def _is_of_volumes(step: BulkLoadStep) -> bool:
+    """Return whether a step differs from others by its volume alone."""
+    return step.is_one_file and not step.has_settings
+
+
+def _on_own_storage(name: str, volume: str) -> BulkLoadStep:
+    return BulkLoadStep(
+        name=name,
+        load="aws_s3 in turn",
+        is_one_file=True,
+        volume=volume,
+        published="345 s with gp2 of 250 GB, 62 s with 10,000 IOPS",
     )
-    rest = (replace(step, volume="") for step in STEPS if not step.is_one_file)
-    return (one, *rest)
 
 
 @slotted
 class BulkLoadRun:
-    """One run of a step. Rates are means over the run, None if the server's device or processors are not visible."""
+    """One run of a step. Rates are means over the run, None if the server's device or processors are not visible.
+
+    Peaks are the means of the worst second. Of Amazon RDS, means and peaks are CloudWatch's, of minutes.
+    """
 
     seconds: float
+    # When the load began, as ISO 8601.
+    began_at: str
     rows: int
     samples: int
     sessions: float
@@ -345,8 +394,10 @@ class BulkLoadRun:
     # A request of more than 256 KiB counts as several I/Os, as for a volume.
     ios_per_s: float | None = None
     bytes_per_s: float | None = None
-    # The share of this machine's processors that were busy, 0 to 1.
+    peak_bytes_per_s: float | None = None
+    # The share of the server's processors that were busy, 0 to 1.
     cpu: float | None = None
+    peak_cpu: float | None = None
 
 
 @slotted
@@ -379,6 +430,49 @@ class StepRuns:
         return statistics.median(run.seconds for run in self.runs)
 
 
+def find_spread(runs: Sequence[BulkLoadRun]) -> float:
+    """Return the difference of the longest and the shortest time, as a share of the median time."""
+    times = [run.seconds for run in runs]
+    return (max(times) - min(times)) / statistics.median(times)
+
+
+def summarize_minutes(means: Sequence[CounterRow], highest: Sequence[CounterRow], run: BulkLoadRun) -> BulkLoadRun:
+    """Return a run with CloudWatch's figures: means over its minutes, and the highest of a minute.
+
+    The rows have the mean and the highest value of each metric, one row for each minute. The first and the last minute
+    of a run have what was done before and after it too. A figure of which no minute is known is None.
+    """
+    began_s = datetime.fromisoformat(run.began_at).timestamp()
+
+    def find(rows: Sequence[CounterRow], *names: str) -> list[float]:
+        return [
+            sum(float(str(row[name])) for name in names)
+            for row in rows
+            if began_s - _MINUTE_S < datetime.fromisoformat(str(row["measured_at"])).timestamp() < began_s + run.seconds
+            and all(name in row for name in names)
+        ]
+
+    def mean(*names: str, unit: float = 1.0) -> float | None:
+        found = find(means, *names)
+        return statistics.mean(found) / unit if found else None
+
+    def peak(*names: str, unit: float = 1.0) -> float | None:
+        found = find(highest, *names)
+        return max(found) / unit if found else None
+
+    throughput = ("ReadThroughput", "WriteThroughput")
+    return replace(
+        run,
+        mean_queue=mean("DiskQueueDepth"),
+        peak_queue=peak("DiskQueueDepth"),
+        ios_per_s=mean("ReadIOPS", "WriteIOPS"),
+        bytes_per_s=mean(*throughput),
+        peak_bytes_per_s=peak(*throughput),
+        cpu=mean("CPUUtilization", unit=100.0),
+        peak_cpu=peak("CPUUtilization", unit=100.0),
+    )
+
+
 # The codes of the diagnoses that are right for each bottleneck. If forced checkpoints use up the volume, the first
 # diagnosis names the checkpoints, so that code is right too.
 NAMED_BY = {
@@ -395,7 +489,9 @@ def find_bottlenecks(run: BulkLoadRun, limits: VolumeLimits | None) -> tuple[str
     This is found from the counters of the device and the processors. A single session is a bottleneck if it computes,
     or waits for its client, for most of its time.
 
-    >>> run = BulkLoadRun(seconds=1, rows=1, samples=1, sessions=1, waits=(), code=None, claim=None, cpu=0.97)
+    >>> run = BulkLoadRun(
+    ...     seconds=1, began_at="", rows=1, samples=1, sessions=1, waits=(), code=None, claim=None, cpu=0.97
+    ... )
     >>> find_bottlenecks(run, None)
     ('CPU',)
     """

@@ -7,17 +7,15 @@ while the server runs, as when an EBS volume is modified. Outside of measurement
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.catalogue.settings import alter_system, reload
 from penstock.core.connect.connection import ConnectionFactory, over_own_socket
 from penstock.core.connect.conninfo import parse_conninfo
@@ -31,12 +29,13 @@ from penstock.diagnose.rules.limits import DeviceIntervals
 from penstock.embedded.installations import default_installation
 from penstock.embedded.server import EmbeddedServer, format_conninfo
 from penstock.loading.imports.server import S3Object
-from penstock.settings.backend import SettingsBackend, SystemSettings
+from penstock.settings.backend import SystemSettings
 from penstock.watch.devices import DATA
 from penstock.watch.sampler import KnownServer, Sampler, sampling_beside
 from penstock.watch.values import Recording, RecordingHeader, Sample
 from penstock_lab.bench.bulk_load.plan import (
     PRINCIPALS,
+    WIDE_SPREAD,
     BulkLoadExperiment,
     BulkLoadMachine,
     BulkLoadRun,
@@ -44,28 +43,27 @@ from penstock_lab.bench.bulk_load.plan import (
     Load,
     Recovery,
     StepRuns,
+    find_spread,
     scale,
     steps_without_volumes,
 )
 from penstock_lab.bench.ways import (
-    SCHEMA,
     LoadTask,
+    bulk_load_settings,
     check_rows,
     checkpoint,
     count_rows,
     create_import_functions,
-    import_on_server,
-    import_with_settings,
+    import_in_parallel,
+    import_in_turn,
     load_and_checkpoint,
     load_and_vacuum,
     load_frozen,
     load_in_parallel,
     load_in_turn,
     load_with_penstock,
-    load_with_settings,
     make_staging,
     new_database,
-    own_schema,
     read_wal_to_replay,
     staging_tables,
 )
@@ -84,13 +82,11 @@ _SAMPLE_INTERVAL_S, _COUNTERS_EVERY_S = 0.05, 0.5
 _WAITS_SHOWN = 3
 
 LOAD_METHODS: Mapping[Load, Callable[[LoadTask], LoadCounts | None]] = {
-    "aws_s3": import_on_server,
-    "one psql": load_in_turn,
+    "aws_s3 in turn": import_in_turn,
+    "aws_s3 in parallel": import_in_parallel,
     "psql in turn": load_in_turn,
     "psql in parallel": load_in_parallel,
-    "aws_s3 with settings": import_with_settings,
     "penstock": load_with_penstock,
-    "penstock with settings": load_with_settings,
     "psql, then VACUUM": load_and_vacuum,
     "penstock, then CHECKPOINT": load_and_checkpoint,
     "penstock that freezes": load_frozen,
@@ -114,7 +110,7 @@ def make_tables(setting: LoadTask) -> None:
 
 def measure(
     setting: LoadTask,
-    load: Load,
+    step: BulkLoadStep,
     *,
     limits: VolumeLimits | None,
     limited: AbstractContextManager[None],
@@ -122,24 +118,24 @@ def measure(
 ) -> BulkLoadRun:
     """Create the tables, load them and call `after` within the context `limited`, and then count the rows.
 
-    Return the load's time, waits and rates, as a sampler found them. The time is that of the load alone. Raises
-    PenstockError, and LabError if rows are missing.
+    Return the load's time, waits and rates, as a sampler found them. The time is that of the load alone: settings are
+    changed before and restored after it. Raises PenstockError, and LabError if rows are missing.
     """
     make_tables(setting)
-    application = "psql" if "psql" in load else "penstock"
-    sampler = Sampler(
-        setting.connect,
-        interval_s=_SAMPLE_INTERVAL_S,
-        counters_every_s=_COUNTERS_EVERY_S,
-        known=KnownServer(volume=limits, application=application),
-    )
     with limited:
-        with closing(sampler), sampling_beside(sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
-            began_s = time.monotonic()
-            counts = LOAD_METHODS[load](setting)
-            seconds = time.monotonic() - began_s
+        with bulk_load_settings(setting) if step.has_settings else nullcontext():
+            sampler = Sampler(
+                setting.connect,
+                interval_s=_SAMPLE_INTERVAL_S,
+                counters_every_s=_COUNTERS_EVERY_S,
+                known=KnownServer(volume=limits, application="psql" if "psql" in step.load else "penstock"),
+            )
+            with closing(sampler), sampling_beside(sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
+                began_s = time.monotonic()
+                counts = LOAD_METHODS[step.load](setting)
+                seconds = time.monotonic() - began_s
         after()
-    rows = count_loaded(setting, load)
+    rows = count_loaded(setting, step.name)
     return summarize(sampler.header, samples, counts, seconds=seconds, rows=rows)
 
 
@@ -161,17 +157,17 @@ def summarize(
         diagnoses = judge_load(LoadCase(counts=counts, findings=findings, cpu_count=header.cpu_count))
     first = diagnoses[0] if diagnoses else None
     activity = findings.activity
-    device, cpu = _measure_device(samples), _measure_cpu(header, samples)
     return BulkLoadRun(
         seconds=seconds,
+        began_at=header.started_at,
         rows=rows,
         samples=activity.samples,
         sessions=activity.sessions,
         waits=tuple((part.name, part.share) for part in activity.waits[:_WAITS_SHOWN]),
         code=None if first is None else first.code,
         claim=None if first is None else first.claim,
-        cpu=cpu,
-        **device,
+        **_measure_device(samples),
+        **_measure_cpu(header, samples),
     )
 
 
@@ -190,12 +186,24 @@ def _measure_device(samples: Sequence[Sample]) -> dict[str, float]:
         "mean_queue": sum(each.queue * each.elapsed_s for each in seen) / total_s,
         "ios_per_s": sum(count_ios(each, io_bytes) * each.elapsed_s for each in seen) / total_s,
         "bytes_per_s": sum(count_bytes(each) * each.elapsed_s for each in seen) / total_s,
+        "peak_bytes_per_s": max(map(count_bytes, seen)),
     }
 
 
-def _measure_cpu(header: RecordingHeader, samples: Sequence[Sample]) -> float | None:
-    busy = [sample.host_busy_cpus for sample in samples[1:] if sample.host_busy_cpus is not None]
-    return min(1.0, mean(busy) / header.cpu_count) if busy and header.cpu_count else None
+def _measure_cpu(header: RecordingHeader, samples: Sequence[Sample]) -> dict[str, float]:
+    """Return the share of the processors that were busy: the mean, and that of the worst second."""
+    seen = [(each.host_busy_cpus, each.interval_s) for each in samples[1:] if each.host_busy_cpus is not None]
+    if not seen or not header.cpu_count:
+        return {}
+    shares, busy_s, passed_s = [], 0.0, 0.0
+    for busy_cpus, seconds in seen:
+        busy_s, passed_s = busy_s + busy_cpus * seconds, passed_s + seconds
+        if passed_s >= 1.0:
+            shares.append(min(1.0, busy_s / passed_s / header.cpu_count))
+            busy_s = passed_s = 0.0
+    whole = sum(busy * seconds for busy, seconds in seen) / sum(seconds for _, seconds in seen)
+    cpu = min(1.0, whole / header.cpu_count)
+    return {"cpu": cpu, "peak_cpu": max(shares, default=cpu)}
 
 
 _LAB_SCHEMA = "staging"
@@ -210,6 +218,8 @@ class BulkLoadTargetResult:
     postgresql: str
     schema: str
     steps: tuple[StepRuns, ...]
+    # Why steps with settings did not run, None if they did.
+    lacks: str | None = None
 
 
 @slotted
@@ -237,6 +247,10 @@ class Target:
     # The article's machine, scaled as for the lab. None if the server's volumes cannot be changed.
     scaled: BulkLoadMachine | None = None
     lab: Lab | None = None
+    # Why steps with settings do not run, None if they do.
+    lacks: str | None = None
+    # Adds to the steps' runs what is known of them only later.
+    complete: Callable[[tuple[StepRuns, ...]], tuple[StepRuns, ...]] = lambda steps: steps
 
 
 def measure_bulk_load(
@@ -290,30 +304,10 @@ def embedded_target(server: EmbeddedServer, files: tuple[DataFile, ...]) -> Iter
     with new_database(ConnectionFactory(conninfo), DEMO_DATABASE):
         conninfo = format_conninfo(**{**parse_conninfo(conninfo), "dbname": DEMO_DATABASE})
         psql = Psql(program=server.spec.installation.program("psql"), conninfo=conninfo)
-        steps = tuple(step for step in steps_without_volumes() if not step.is_one_file)[:-1]
+        steps = tuple(step for step in steps_without_volumes(has_s3=False) if not step.is_one_file)[:-1]
         with closing(ConnectionFactory(conninfo)) as connect:
             setting = _make_setting(connect, psql, files, schema="public")
             yield Target(name="the embedded server", setting=setting, steps=steps)
-
-
-@contextmanager
-def users_target(
-    connect: ConnectionFactory, to: str, files: tuple[DataFile, ...], *, open_settings: Callable[[], SettingsBackend]
-) -> Iterator[Target]:
-    """Provide the server that a connection string names, with its present storage.
-
-    At the end, drop the schema and close the connection.
-
-    Raises UsageError, TargetError, ServerError.
-    """
-    given = parse_conninfo(to)
-    password = given.pop("password", None)
-    # A distribution's psql supports TLS; the wheel's does not.
-    program = shutil.which("psql") or default_installation().program("psql")
-    psql = Psql(program=program, conninfo=format_conninfo(**given), password=password, is_users=True)
-    setting = LoadTask(files=files, schema=SCHEMA, psql=psql, connect=connect, open_settings=open_settings)
-    with closing(connect), own_schema(connect, purpose="measure a bulk load", setup=""):
-        yield Target(name=connect.safe_description, setting=setting, steps=steps_without_volumes())
 
 
 def _make_setting(
@@ -359,7 +353,7 @@ def _topology(
             psql = Psql(program=installation.program("psql"), conninfo=conninfo)
             setting = _make_setting(connect, psql, files)
             if imports:
-                setting = replace(setting, objects=_offer(lab, connect, choose_files(files, is_one=True)))
+                setting = replace(setting, objects=_offer(lab, connect, files))
             yield Target(name=shape, setting=setting, steps=tuple(steps), scaled=scaled, lab=lab)
     finally:
         lab.down()
@@ -384,26 +378,30 @@ def _measure(target: Target, experiment: BulkLoadExperiment, say: Callable[[str]
     load_in_parallel(target.setting)
     runs: Mapping[str, list[BulkLoadRun]] = {step.name: [] for step in target.steps}
     recoveries: Mapping[str, list[Recovery]] = {step.name: [] for step in target.steps}
-    for number in range(experiment.rounds):
+    for number in range(max(experiment.rounds, experiment.most_rounds)):
         for step in target.steps:
+            if number >= experiment.rounds and find_spread(runs[step.name]) <= WIDE_SPREAD:
+                continue
             run = _run_step(target, step, recoveries[step.name])
             runs[step.name].append(run)
             say(f"round {number + 1} of {experiment.rounds}: {target.name}, {step.name}: {run.seconds:.1f} s")
     with target.setting.connect.connect(label="bench") as connection:
         version = read_server_facts(connection).version
+    steps = tuple(
+        StepRuns(
+            step=step,
+            limits=None if target.scaled is None else target.scaled.limits(step.volume),
+            runs=tuple(runs[step.name]),
+            recoveries=tuple(recoveries[step.name]),
+        )
+        for step in target.steps
+    )
     return BulkLoadTargetResult(
         name=target.name,
         postgresql=version,
         schema=target.setting.schema,
-        steps=tuple(
-            StepRuns(
-                step=step,
-                limits=None if target.scaled is None else target.scaled.limits(step.volume),
-                runs=tuple(runs[step.name]),
-                recoveries=tuple(recoveries[step.name]),
-            )
-            for step in target.steps
-        ),
+        steps=target.complete(steps),
+        lacks=target.lacks,
     )
 
 
@@ -416,7 +414,7 @@ def _run_step(target: Target, step: BulkLoadStep, recoveries: list[Recovery]) ->
         if step.crashes and target.lab is not None:
             recoveries.append(_crash(setting.connect, target.lab.primary()))
 
-    return measure(setting, step.load, limits=limits, limited=_limited(target, step.volume), after=after)
+    return measure(setting, step, limits=limits, limited=_limited(target, step.volume), after=after)
 
 
 @contextmanager

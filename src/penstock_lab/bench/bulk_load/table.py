@@ -11,16 +11,17 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from penstock.core.units import MB, format_count
-from penstock.report.plot import Line, Plot, Point
 from penstock_lab.bench.bulk_load.plan import (
     RECOVERY,
     SHORT_SOURCE,
     SOURCE,
+    WIDE_SPREAD,
     BulkLoadRun,
     StepRuns,
     find_bottlenecks,
     judge,
 )
+from penstock_lab.bench.plot import Line, Plot, Point
 
 if TYPE_CHECKING:
     from penstock_lab.bench.bulk_load.run import BulkLoadResult, BulkLoadTargetResult
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 TIME_HEADING = (
     "step",
     "rows",
+    "runs",
     "seconds",
     "min",
     "max",
@@ -41,11 +43,13 @@ LOAD_HEADING = (
     "IOPS",
     "of",
     "MB/s",
+    "peak",
     "of",
     "queue",
     "peak",
     "published",
     "CPU",
+    "peak",
     "at its limit",
     "diagnosis",
     "names it",
@@ -59,7 +63,10 @@ SETTLED_HEADING = ("until nothing is left to be written", "seconds", "of psql's"
 
 def describe_rounds(result: BulkLoadResult) -> str:
     """Return how many rounds ran, as words."""
-    return "1 round" if result.rounds == 1 else f"medians of {result.rounds} interleaved rounds"
+    most = max(len(each.runs) for target in result.targets for each in target.steps)
+    rounds = "1 round" if result.rounds == 1 else f"medians of {result.rounds} interleaved rounds"
+    more = f", {most} of steps whose times differ by more than {WIDE_SPREAD:.0%}"
+    return rounds + (more if most > result.rounds else "")
 
 
 def time_rows(target: BulkLoadTargetResult) -> list[tuple[str, ...]]:
@@ -69,6 +76,7 @@ def time_rows(target: BulkLoadTargetResult) -> list[tuple[str, ...]]:
         (
             each.step.name,
             format_count(each.median.rows),
+            str(len(each.runs)),
             f"{each.seconds:.2f}",
             f"{min(run.seconds for run in each.runs):.2f}",
             f"{max(run.seconds for run in each.runs):.2f}",
@@ -100,12 +108,13 @@ def _load_row(each: StepRuns) -> tuple[str, ...]:
         each.step.name,
         _known(run.ios_per_s, "{:,.0f}"),
         _known(None if limits is None else limits.iops, "{:,.0f}"),
-        _known(None if run.bytes_per_s is None else run.bytes_per_s / MB, "{:.1f}"),
+        *(_known(None if rate is None else rate / MB, "{:.1f}") for rate in (run.bytes_per_s, run.peak_bytes_per_s)),
         _known(None if most is None else most / MB, "{:.0f}"),
         _known(run.mean_queue, "{:.1f}"),
         _known(run.peak_queue, "{:.1f}"),
         _known(each.step.published_queue, "{:,.0f}"),
         _known(run.cpu, "{:.0%}"),
+        _known(run.peak_cpu, "{:.0%}"),
         ", ".join(find_bottlenecks(run, limits)) or "nothing",
         run.code or "none",
         "-" if named is None else "yes" if named else "no",
@@ -148,11 +157,16 @@ def _moved_mb(each: StepRuns, over: float | None = 1.0) -> float | None:
 
 def caveats(result: BulkLoadResult) -> Iterator[str]:
     """Yield a sentence for each difference between a result and the article, and for what the result does not show."""
-    yield (
-        "The article imports inside the server, from S3, in every step; here those are the steps by aws_s3"
-        " on a lab, and psql or penstock sends the files in the others"
-        + (" and shares the processors with the server." if result.scaled is not None else ".")
-    )
+    if any(each.step.is_import for target in result.targets for each in target.steps):
+        yield (
+            "Imports are the article's own call: FORMAT csv takes \\N for text and removes quotes. On a lab the"
+            " functions are penstock's stand-in, which shares the processors with the server."
+        )
+    else:
+        yield "The article imports inside the server, from S3; here psql or penstock sends the files."
+    for target in result.targets:
+        if target.lacks is not None:
+            yield f"Steps with settings did not run on {target.name}: {target.lacks}"
     steps = {each.step.name: each.step for target in result.targets for each in target.steps}
     for step in steps.values():
         facts = [f"the article has {step.published}" if step.published else "", step.differs]
@@ -165,7 +179,12 @@ def caveats(result: BulkLoadResult) -> Iterator[str]:
             f"Recovery: the article says that a {RECOVERY}. Here WAL is read from the page cache, which a crash of the "
             "machine would empty."
         )
-    yield "Rates, queue and CPU are means of the run of the median time; peak is the mean of the worst second."
+    yield (
+        "Rates, queue and CPU are means of the run of the median time; peak is the mean of the worst second, of Amazon"
+        " RDS the maximum of a minute (queue: DiskQueueDepth, in Enhanced Monitoring rdsdev.avgQueueLen)."
+    )
+    if any(each.step.has_settings for target in result.targets for each in target.steps):
+        yield "Settings are changed before the time that counts, and restored after it."
     yield (
         "At its limit: at least 80 % used by the counters, of a volume while requests wait for it; one session: it "
         "computes or waits for its client for two thirds of its time."
@@ -221,6 +240,7 @@ def as_object(result: BulkLoadResult) -> dict[str, object]:
             "name": target.name,
             "postgresql": target.postgresql,
             "schema": target.schema,
+            "lacks": target.lacks,
             "steps": [_step(each) for each in target.steps],
         }
         for target in result.targets

@@ -1,12 +1,13 @@
 """Runs experiment C on topologies of the lab and on endpoints: a check, then rounds of every batch size.
 
 Rounds are interleaved, so that a change of the machine's speed affects every size and topology. As in the published
-experiment, a sampler runs ten times a second, except in one round, which shows what the sampler costs. A run with a
-wrong number of rows or commits raises an error.
+experiment, a sampler runs ten times a second, except in one round, which shows what the sampler costs. Processors' time
+and WAL are counted around each call. A run with a wrong number of rows or commits raises an error.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import time
@@ -14,24 +15,38 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, is_usable, over_own_socket
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
-from penstock.core.host.machine import Machine, read_machine
+from penstock.core.host.machine import Machine, busy_cpu_s, read_machine
+from penstock.core.host.process import process_cpu_s, server_cpu_s
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows
+from penstock.core.values.device import RDS_METRICS, CounterRow
 from penstock.core.values.server import ServerFacts
 from penstock.embedded.installations import default_installation
 from penstock.watch.sampler import Sampler, sampling_beside
+from penstock.watch.values import Progress, Sample
 from penstock.watch.waits import is_active, name_wait
-from penstock_lab.bench.commits.plan import Size, SizeResult, Sweep, plan_sizes
+from penstock_lab.bench.commits.plan import (
+    CHECK_ROWS_PER_COMMIT,
+    CallUse,
+    Size,
+    SizeResult,
+    Sweep,
+    match_metrics,
+    plan_sizes,
+)
 from penstock_lab.bench.ways import SCHEMA, own_schema
 from penstock_lab.topology.lab import Lab
+from penstock_lab.topology.shapes import zones_of
 
 if TYPE_CHECKING:
     from penstock_lab.topology.shapes import Shape
@@ -73,17 +88,31 @@ class DatabaseCounters:
 
 @slotted
 class CallResult:
-    """The time of one call of procedure my_insert, and the rows and commits that it made."""
+    """What one call of procedure my_insert used, and the rows and commits that it made."""
 
     # The backend that ran the call.
     pid: int
-    elapsed_s: float
-    # The number of rows in the table after the call.
-    rows: int
-    # The number of transactions that inserted the rows.
-    commits: int
+    # Its rows and commits are those that the table has after the call.
+    use: CallUse
     # How much the counters of the database grew during the call. They include what other sessions did.
     counted: DatabaseCounters
+
+
+@slotted
+class WalFlushes:
+    """The row of wal_flushes.sql: how often the server has flushed WAL, as far as its processes have reported."""
+
+    flushes: int
+
+
+@slotted
+class _Clocks:
+    """The time, and the processors' seconds of a backend, of its server and of this machine. None if not known."""
+
+    at_s: float
+    backend_cpu_s: float | None
+    server_cpu_s: float | None
+    machine_cpu_s: float | None
 
 
 class CommitExperiment:
@@ -92,10 +121,7 @@ class CommitExperiment:
     def __init__(self, factory: ConnectionFactory, control: Connection) -> None:
         self._factory = factory
         self._control = control
-
-    def facts(self) -> ServerFacts:
-        """Return the server's facts. Raises ServerError."""
-        return read_server_facts(self._control)
+        self.facts: ServerFacts = read_server_facts(control)
 
     def watch_background(self, seconds: float) -> DatabaseCounters:
         """Return how many commits and rows other sessions make in `seconds`. Raises ServerError."""
@@ -103,28 +129,42 @@ class CommitExperiment:
         time.sleep(seconds)
         return self._read_counters().since(before)
 
-    def call(self, *, rows: int, rows_per_commit: int, clock: Callable[[], float] = time.perf_counter) -> CallResult:
+    def call(self, *, rows: int, rows_per_commit: int) -> CallResult:
         """Empty the table, and insert `rows` with a commit after every `rows_per_commit`.
 
-        Return the time of the call by `clock`, which returns seconds, and what the table and the counters show. Raises
-        ServerError.
+        Return what the call used, and what the table and the counters show. Raises ServerError.
         """
         with translate_errors("emptying the table of the experiment"):
             self._control.execute(f"TRUNCATE {SCHEMA}.demo".encode())
             self._control.execute(f"VACUUM {SCHEMA}.demo".encode())
-        before = self._read_counters()
-        pid, elapsed_s = self._time_call(rows, rows_per_commit, clock)
+        before, flushes_before = self._read_counters(), self._read_flushes()
+        began_at_s, wal_before = time.time(), self._read_wal_position()
+        pid, began, ended = self._time_call(rows, rows_per_commit)
+        wal_bytes = self._read_wal_position() - wal_before
         counted = self._await_counted(before, rows)
+        flushes = self._read_flushes()
         found_rows, commits = self._count_rows()
-        return CallResult(pid=pid, elapsed_s=elapsed_s, rows=found_rows, commits=commits, counted=counted)
+        use = CallUse(
+            rows=found_rows,
+            commits=commits,
+            began_at_s=began_at_s,
+            wal_bytes=wal_bytes,
+            wal_flushes=None if flushes is None or flushes_before is None else flushes - flushes_before,
+            elapsed_s=ended.at_s - began.at_s,
+            backend_cpu_s=_subtract(ended.backend_cpu_s, began.backend_cpu_s),
+            server_cpu_s=_subtract(ended.server_cpu_s, began.server_cpu_s),
+            machine_cpu_s=_subtract(ended.machine_cpu_s, began.machine_cpu_s),
+        )
+        return CallResult(pid=pid, use=use, counted=counted)
 
-    def _time_call(self, rows: int, rows_per_commit: int, clock: Callable[[], float]) -> tuple[int, float]:
+    def _time_call(self, rows: int, rows_per_commit: int) -> tuple[int, _Clocks, _Clocks]:
         # The session reports its counters when the connection is closed, and not during the call.
         with self._factory.connect(label="bench") as connection, translate_errors("calling my_insert"):
             # my_insert names its table without a schema, as in the article. A SET clause of the procedure would forbid
             # COMMIT in it, so the session sets search_path.
             connection.execute(f"SET search_path = {SCHEMA}".encode())
-            began_s = clock()
+            pid = connection.info.backend_pid
+            began = self._read_clocks(pid)
             try:
                 connection.execute("CALL my_insert(%s::int, %s::int)", [rows, rows_per_commit])
             except BaseException:
@@ -132,7 +172,29 @@ class CommitExperiment:
                     # If the call is not cancelled, the server continues it and keeps the schema locked.
                     connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
                 raise
-            return connection.info.backend_pid, clock() - began_s
+            return pid, began, self._read_clocks(pid)
+
+    def _read_clocks(self, pid: int) -> _Clocks:
+        """Return the clocks of a backend. A server in a container has other pids, so only its own machine's count."""
+        server_s = server_cpu_s(pid) if self.facts.is_local else None
+        return _Clocks(
+            at_s=time.perf_counter(),
+            backend_cpu_s=None if server_s is None else process_cpu_s(pid),
+            server_cpu_s=server_s,
+            machine_cpu_s=busy_cpu_s() if self.facts.is_local else None,
+        )
+
+    def _read_wal_position(self) -> int:
+        with translate_errors("reading the WAL position"):
+            position = fetch_rows(self._control, "watch/progress", Progress)[0].wal_bytes
+        return position or 0
+
+    def _read_flushes(self) -> int | None:
+        """Return how often the server has flushed WAL. Aurora has no such count: pg_stat_wal fails there."""
+        if self.facts.is_aurora:
+            return None
+        with translate_errors("reading how often WAL was flushed"):
+            return fetch_rows(self._control, "penstock_lab.bench/wal_flushes", WalFlushes)[0].flushes
 
     def _count_rows(self) -> tuple[int, int]:
         """Return the number of rows and of the transactions that inserted them, by the xmin of each row."""
@@ -154,6 +216,10 @@ class CommitExperiment:
         return counted
 
 
+def _subtract(now: float | None, before: float | None) -> float | None:
+    return None if now is None or before is None else now - before
+
+
 @contextmanager
 def experiment(factory: ConnectionFactory) -> Iterator[CommitExperiment]:
     """Create the experiment's table and procedure in their own schema, and drop the schema in every case.
@@ -164,15 +230,16 @@ def experiment(factory: ConnectionFactory) -> Iterator[CommitExperiment]:
         yield CommitExperiment(factory, control)
 
 
-# How many rows the article's check inserts per commit.
-_CHECK_ROWS_PER_COMMIT = 1_000
 _PROBE_ROWS = 20_000
 _PROBE_COMMITS = 200
 # How many probes measure a commit. Their median is used, because a single probe took up to thirty times as long as
 # later commits while another topology was writing.
 _PROBES = 3
 # The interval of the sampler, as in the article.
-_SAMPLE_INTERVAL_S = 0.1
+SAMPLE_INTERVAL_S = 0.1
+# How late CloudWatch's metrics of a minute may be, and how often a sample is taken to get those that have arrived.
+_LATE_S = 300.0
+_LATE_EVERY_S = 5.0
 
 
 @slotted
@@ -223,8 +290,7 @@ class _SizeRuns:
     bare_s: float | None = None
     # The number of samples by wait event.
     waits: Counter[str] = field(default_factory=Counter)
-    # For each sample, the seconds of busy processors and the seconds that the sample covers.
-    busy: list[tuple[float, float]] = field(default_factory=list)
+    uses: list[CallUse] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -234,10 +300,31 @@ class _CommitsTarget:
     name: str
     experiment: CommitExperiment
     sampler: Sampler
-    after_run: Callable[[], None]
+    after_run: Callable[[], None] = lambda: None
+    # Whether CloudWatch has metrics of the server, and those that samples had so far.
+    is_on_rds: bool = False
+    metrics: list[CounterRow] = field(default_factory=list)
+    opened_s: float = field(default_factory=time.monotonic)
+
+    def see(self, sample: Sample) -> None:
+        """Keep what CloudWatch has reported since the last sample."""
+        self.metrics += sample.counters.get(RDS_METRICS, ())
+
+    def await_metrics(self, until_s: float) -> None:
+        """Sample until CloudWatch has reported the minute of a moment, in seconds since 1970, or is too late.
+
+        Raises ServerError. If CloudWatch has reported nothing for so long, AWS has refused, and nothing is waited for.
+        """
+        now_s = time.monotonic()
+        is_refused = not self.metrics and now_s - self.opened_s > _LATE_S
+        while self.is_on_rds and not is_refused and time.monotonic() < now_s + _LATE_S:
+            self.see(self.sampler.sample(reads_all=True))
+            if any(datetime.fromisoformat(str(row["measured_at"])).timestamp() + 60 >= until_s for row in self.metrics):
+                return
+            time.sleep(_LATE_EVERY_S)
 
     def call(self, *, rows: int, rows_per_commit: int) -> CallResult:
-        """Insert `rows` by one timed call of my_insert, and return its time, rows and commits.
+        """Insert `rows` by one call of my_insert, and return what it used.
 
         Raises ServerError, also if the number of rows or commits is wrong.
         """
@@ -249,49 +336,68 @@ class _CommitsTarget:
     def call_sampled(self, *, rows: int, rows_per_commit: int, runs: _SizeRuns) -> None:
         """Insert `rows` as `call` does while the sampler runs.
 
-        The time of the call, its samples by wait event, and the busy processors are added to `runs`.
+        What the call used and its samples by wait event are added to `runs`.
         """
-        with sampling_beside(self.sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
+        with sampling_beside(self.sampler, interval_s=SAMPLE_INTERVAL_S) as samples:
             result = self.call(rows=rows, rows_per_commit=rows_per_commit)
-        runs.runs_s.append(result.elapsed_s)
+        runs.runs_s.append(result.use.elapsed_s)
+        runs.uses.append(result.use)
         for sample in samples:
             calls = [each for each in sample.sessions if is_active(each) and each.pid == result.pid]
             runs.waits += Counter(map(name_wait, calls))
-            if calls and sample.host_busy_cpus is not None:
-                runs.busy.append((sample.host_busy_cpus * sample.interval_s, sample.interval_s))
+            self.see(sample)
 
 
 def measure_commits(
     sweep: Sweep,
     *,
     shapes: Sequence[Shape] = (),
-    volume: str | None = None,
+    volumes: Sequence[str] = (),
+    zone_latency_s: float = 0.0,
     to: ConnectionFactory | None = None,
+    open_sampler: Callable[[], Sampler] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> CommitsResult:
     """Run the sweep on topologies, which are created and removed here, and on the server `to`.
 
-    If `volume` is given, the servers of each topology have their data on such a volume. Topology quorum has none,
-    because it stands for Aurora, which has no EBS. `say` is called with the progress. Raises LabError, TargetError, and
-    ServerError, also if a run's number of rows or commits is wrong.
+    If `volumes` are given, each topology is created on each of them. Topology quorum has none, because it stands for
+    Aurora, which has no EBS. Traffic to zones is delayed by `zone_latency_s`, each way. `open_sampler` is given if `to`
+    is on RDS: its samples have CloudWatch's metrics. `say` is called with the progress. Raises LabError, TargetError,
+    and ServerError, also if a run's number of rows or commits is wrong.
     """
     with ExitStack() as stack:
-        targets = [stack.enter_context(_topology(shape, volume, say)) for shape in shapes]
+        targets = [
+            stack.enter_context(_topology(shape, volume, zone_latency_s if zones_of(shape) else 0.0, say))
+            for shape in shapes
+            for volume in _volumes_of(shape, volumes)
+        ]
         if to is not None:
-            targets.append(stack.enter_context(_endpoint(to)))
+            targets.append(stack.enter_context(_endpoint(to, open_sampler)))
         checks = [_check(target, sweep, say) for target in targets]
         sizes = [_choose_sizes(target, sweep, say) for target in targets]
         runs = _run_rounds(targets, sizes, sweep, say)
+        for target in targets:
+            _await_metrics(target, say)
         results = [
             CommitsTargetResult(
                 name=target.name,
-                postgresql=target.experiment.facts().version,
+                postgresql=target.experiment.facts.version,
                 check=check,
-                sizes=tuple(_conclude(size, runs[target.name, size.rows_per_commit]) for size in chosen),
+                sizes=tuple(_conclude(size, runs[target.name, size.rows_per_commit], target) for size in chosen),
             )
             for target, check, chosen in zip(targets, checks, sizes, strict=True)
         ]
     return CommitsResult(rows=sweep.rows, machine=read_machine(), targets=tuple(results))
+
+
+def _await_metrics(target: _CommitsTarget, say: Callable[[str], None]) -> None:
+    """Wait for CloudWatch's last metrics. If the server cannot be sampled any more, go on without them."""
+    if target.is_on_rds:
+        say(f"{target.name}: waiting for CloudWatch's metrics of the last minutes, {_LATE_S / 60:.0f} minutes at most")
+    try:
+        target.await_metrics(time.time())
+    except ServerError as error:
+        say(f"{target.name}: CloudWatch's last metrics are missing: {error.message}")
 
 
 def check_sums(result: CallResult, *, rows: int, commits: int) -> None:
@@ -299,49 +405,63 @@ def check_sums(result: CallResult, *, rows: int, commits: int) -> None:
 
     The counts from the table are exact. pg_stat_database includes other sessions, so its counts may only be higher.
     """
-    counted = result.counted
+    counted, use = result.counted, result.use
     is_counted = counted.tup_inserted >= rows and counted.xact_commit >= commits
-    if (result.rows, result.commits) == (rows, commits) and is_counted:
+    if (use.rows, use.commits) == (rows, commits) and is_counted:
         return
     raise ServerError(
         "the rows and commits of a run do not match",
-        detail=f"Asked for {rows:,} rows and {commits:,} commits; the table has {result.rows:,} rows of "
-        f"{result.commits:,} transactions, pg_stat_database counted {counted.tup_inserted:,} and "
+        detail=f"Asked for {rows:,} rows and {commits:,} commits; the table has {use.rows:,} rows of "
+        f"{use.commits:,} transactions, pg_stat_database counted {counted.tup_inserted:,} and "
         f"{counted.xact_commit:,} commits.",
         hint="Measure while no other session uses this schema, and do not reset statistics.",
     )
 
 
+def _volumes_of(shape: Shape, volumes: Sequence[str]) -> list[str | None]:
+    return [None] if shape == "quorum" or not volumes else [*volumes]
+
+
+# Numbers the labs of this process, whose names must differ.
+_LABS = itertools.count(1)
+
+
 @contextmanager
-def _topology(shape: Shape, volume: str | None, say: Callable[[str], None]) -> Iterator[_CommitsTarget]:
+def _topology(
+    shape: Shape, volume: str | None, zone_latency_s: float, say: Callable[[str], None]
+) -> Iterator[_CommitsTarget]:
     """Create a lab for this process and remove it at the end."""
-    lab = Lab.named(f"bench-{shape}-{os.getpid()}")
-    say(f"bringing up {shape}")
+    name = shape if volume is None else f"{shape} on {volume}"
+    name += f", zones {1000 * zone_latency_s:g} ms away" if zone_latency_s else ""
+    lab = Lab.named(f"bench-{next(_LABS)}-{os.getpid()}")
+    say(f"bringing up {name}")
     try:
-        volume = None if shape == "quorum" else volume
-        found = lab.up(shape, default_installation(), parameters="postgres", volume=volume)
+        found = lab.up(
+            shape, default_installation(), parameters="postgres", volume=volume, zone_latency_s=zone_latency_s
+        )
         assert found.conninfo is not None
         factory = ConnectionFactory(over_own_socket(found.conninfo))
-        with experiment(factory) as made, closing(Sampler(factory, interval_s=_SAMPLE_INTERVAL_S)) as sampler:
-            name = shape if volume is None else f"{shape} on {volume}"
+        with experiment(factory) as made, closing(Sampler(factory, interval_s=SAMPLE_INTERVAL_S)) as sampler:
             yield _CommitsTarget(name=name, experiment=made, sampler=sampler, after_run=lab.trim_receivers)
     finally:
         lab.down()
 
 
 @contextmanager
-def _endpoint(to: ConnectionFactory) -> Iterator[_CommitsTarget]:
-    with experiment(to) as made, closing(Sampler(to, interval_s=_SAMPLE_INTERVAL_S)) as sampler:
-        yield _CommitsTarget(name=to.safe_description, experiment=made, sampler=sampler, after_run=lambda: None)
+def _endpoint(to: ConnectionFactory, open_sampler: Callable[[], Sampler] | None) -> Iterator[_CommitsTarget]:
+    open_one = open_sampler or partial(Sampler, to, interval_s=SAMPLE_INTERVAL_S)
+    with experiment(to) as made, closing(open_one()) as sampler:
+        is_on_rds = open_sampler is not None
+        yield _CommitsTarget(name=to.safe_description, experiment=made, sampler=sampler, is_on_rds=is_on_rds)
 
 
 def _check(target: _CommitsTarget, sweep: Sweep, say: Callable[[str], None]) -> Check:
     say(f"{target.name}: checking the number of rows and commits")
     background = target.experiment.watch_background(sweep.watch_s)
-    result = target.call(rows=sweep.check_rows, rows_per_commit=_CHECK_ROWS_PER_COMMIT)
+    result = target.call(rows=sweep.check_rows, rows_per_commit=CHECK_ROWS_PER_COMMIT)
     return Check(
         rows=sweep.check_rows,
-        commits=sweep.check_rows // _CHECK_ROWS_PER_COMMIT,
+        commits=sweep.check_rows // CHECK_ROWS_PER_COMMIT,
         counted_rows=result.counted.tup_inserted,
         counted_commits=result.counted.xact_commit,
         background_commits_per_s=background.xact_commit / sweep.watch_s,
@@ -350,8 +470,8 @@ def _check(target: _CommitsTarget, sweep: Sweep, say: Callable[[str], None]) -> 
 
 def _choose_sizes(target: _CommitsTarget, sweep: Sweep, say: Callable[[str], None]) -> tuple[Size, ...]:
     """Choose the sizes to run, from the measured costs of a row and of a commit."""
-    row_s = target.call(rows=_PROBE_ROWS, rows_per_commit=_PROBE_ROWS).elapsed_s / _PROBE_ROWS
-    probes = [target.call(rows=_PROBE_COMMITS, rows_per_commit=1).elapsed_s for _ in range(_PROBES)]
+    row_s = target.call(rows=_PROBE_ROWS, rows_per_commit=_PROBE_ROWS).use.elapsed_s / _PROBE_ROWS
+    probes = [target.call(rows=_PROBE_COMMITS, rows_per_commit=1).use.elapsed_s for _ in range(_PROBES)]
     commit_s = statistics.median(probes) / _PROBE_COMMITS
     say(f"{target.name}: a row takes {row_s * 1e6:.1f} µs, a commit {commit_s * 1e3:.2f} ms")
     return plan_sizes(sweep, row_s=row_s, commit_s=commit_s)
@@ -376,18 +496,21 @@ def _run_rounds(
             for target, size in zip(targets, together, strict=True):
                 runs = seen.setdefault((target.name, size.rows_per_commit), _SizeRuns())
                 if is_bare:
-                    runs.bare_s = target.call(rows=size.rows, rows_per_commit=size.rows_per_commit).elapsed_s
+                    runs.uses.append(target.call(rows=size.rows, rows_per_commit=size.rows_per_commit).use)
+                    runs.bare_s = runs.uses[-1].elapsed_s
                 else:
                     target.call_sampled(rows=size.rows, rows_per_commit=size.rows_per_commit, runs=runs)
     return seen
 
 
-def _conclude(size: Size, runs: _SizeRuns) -> SizeResult:
-    busy_s, seen_s = map(sum, zip(*runs.busy, strict=True)) if runs.busy else (0.0, 0.0)
+def _conclude(size: Size, runs: _SizeRuns, target: _CommitsTarget) -> SizeResult:
+    metrics, share = match_metrics(target.metrics, runs.uses)
     return SizeResult(
         size=size,
         runs_s=tuple(runs.runs_s),
         bare_s=runs.bare_s,
         waits=tuple(sorted(runs.waits.items())),
-        busy_cpus=busy_s / seen_s if seen_s else None,
+        uses=tuple(runs.uses),
+        metrics=metrics,
+        metrics_share=share,
     )

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.core.units import format_count
-from penstock.report.plot import Line, Plot, Point
+from penstock.core.values.device import METRIC_NAMES
 from penstock_lab.bench.commits.plan import (
     BASE,
     SAMPLES,
@@ -18,12 +18,16 @@ from penstock_lab.bench.commits.plan import (
     SHORT_SOURCE,
     SOURCE,
     UNSAMPLED,
+    CommitCost,
     SizeResult,
+    Use,
     advise,
+    commit_cost,
     multiples,
     published_multiple,
     published_shares,
 )
+from penstock_lab.bench.plot import Line, Plot, Point
 
 if TYPE_CHECKING:
     from penstock_lab.bench.commits.run import CommitsResult, CommitsTargetResult
@@ -45,8 +49,24 @@ HEADING = (
     "published",
     SHARES,
     "published",
-    "busy CPUs",
 )
+
+# The processors' columns: the backend that inserts, all processes of its server, all of this machine.
+_BY_PROCESS = ("backend", "server", "machine")
+
+USE_HEADING = (
+    "rows per commit",
+    *(f"CPUs: {which}" for which in _BY_PROCESS),
+    "WAL kB/commit",
+    "flushes/commit",
+    "ms/commit",
+    *(f"CPU ms of it: {which}" for which in _BY_PROCESS),
+    "waits, % of samples",
+)
+
+# How many wait events of a batch size are shown, and the least share of samples that one must have.
+_WAITS_SHOWN = 5
+_LEAST_SHARE = 0.01
 
 
 def rows(target: CommitsTargetResult) -> list[tuple[str, ...]]:
@@ -66,9 +86,54 @@ def rows(target: CommitsTargetResult) -> list[tuple[str, ...]]:
             _multiple(published_multiple(run.size.rows_per_commit, base=BASE)),
             _describe_shares(run.shares),
             _describe_shares(published_shares(run.size.rows_per_commit)),
-            _multiple(run.busy_cpus),
         )
         for run, largest, base in zip(target.sizes, of_largest, of_base, strict=True)
+    ]
+
+
+def use_rows(target: CommitsTargetResult) -> list[tuple[str, ...]]:
+    """Return the rows of the table below USE_HEADING for one topology or server: what each batch size used."""
+    largest = max(target.sizes, key=lambda run: run.size.rows_per_commit)
+    return [
+        (
+            format_count(run.size.rows_per_commit),
+            *(_multiple(run.busy(what)) for what in _CPU_USES),
+            _multiple(None if run.wal_bytes_per_commit is None else run.wal_bytes_per_commit / 1000),
+            _multiple(run.flushes_per_commit),
+            *_describe_cost(commit_cost(run, largest)),
+            ", ".join(
+                f"{name} {100 * share:.0f}" for name, share in run.wait_shares[:_WAITS_SHOWN] if share >= _LEAST_SHARE
+            )
+            or "-",
+        )
+        for run in target.sizes
+    ]
+
+
+_CPU_USES: tuple[Use, ...] = ("backend_cpu_s", "server_cpu_s", "machine_cpu_s")
+
+
+def _describe_cost(cost: CommitCost | None) -> list[str]:
+    names: tuple[Use, ...] = ("elapsed_s", *_CPU_USES)
+    values = (None if cost is None else getattr(cost, name) for name in names)
+    return ["-" if value is None else f"{1000 * value:.3f}" for value in values]
+
+
+def metric_rows(target: CommitsTargetResult) -> list[tuple[str, ...]]:
+    """Return a heading and rows with CloudWatch's metrics of each batch size. Without metrics, return no rows."""
+    names = [name for name in METRIC_NAMES if any(name in dict(run.metrics) for run in target.sizes)]
+    if not names:
+        return []
+    return [
+        ("rows per commit", *names, "% of the minutes"),
+        *(
+            (
+                format_count(run.size.rows_per_commit),
+                *("-" if (value := dict(run.metrics).get(name)) is None else f"{value:.4g}" for name in names),
+                "-" if run.metrics_share is None else f"{100 * run.metrics_share:.0f}",
+            )
+            for run in target.sizes
+        ),
     ]
 
 
@@ -199,7 +264,9 @@ def _size(run: SizeResult, *, of_largest: float | None, of_base: float | None) -
         "bare_s": run.bare_s,
         "samples": dict(run.waits),
         "shares": None if run.shares is None else dict(zip(SHARES.split("/"), run.shares, strict=True)),
-        "busy_cpus": run.busy_cpus,
+        "uses": [asdict(use) for use in run.uses],
+        "metrics": dict(run.metrics),
+        "metrics_share": run.metrics_share,
         "median_s": run.median_s,
         "lowest_s": min(run.totals_s),
         "highest_s": max(run.totals_s),

@@ -179,6 +179,11 @@ class QueryRuns:
     temp_bytes: int
     workers_planned: int
     workers_launched: int
+    # The seconds of each round that a session waited for temporary files on the volume, the mean of all sessions. Empty
+    # if the server does not time them.
+    wait_s: tuple[float, ...] = ()
+    # The seconds of processors that each round on the volume used. Empty if the server is not on this machine.
+    busy_s: tuple[float, ...] = ()
     # The use of the volume while it had the temporary files.
     volume: QueryDeviceUse | None = None
     # The use of the local disk while it had the temporary files.
@@ -214,6 +219,18 @@ class ReadsStep:
         return tuple(map(sum, zip(*(run.local_s for run in self.spilling), strict=True)))
 
     @property
+    def waiting(self) -> float | None:
+        """Return the share of the time on the volume in which sessions wait for temporary files; None if not known."""
+        return _share_waiting(self.spilling)
+
+    def forecast_s(self, *, cpu_count: int) -> float | None:
+        """Return the forecast of one round's seconds on a disk that never waits, summed over all queries that spill.
+
+        None if it is not known how long sessions wait.
+        """
+        return _forecast_s(self.spilling, cpu_count=cpu_count)
+
+    @property
     def speed_up(self) -> float | None:
         """Return the typical time on the volume as a multiple of that on the local disk. None if no query spills."""
         return speed_up(self.volume_s, self.local_s) if self.spilling else None
@@ -240,6 +257,33 @@ class ReadsStep:
             busy=statistics.mean(use.busy for use in seen),
             queue=statistics.mean(use.queue for use in seen),
         )
+
+
+def _share_waiting(runs: Sequence[QueryRuns]) -> float | None:
+    if not runs or not all(run.wait_s for run in runs):
+        return None
+    return sum(typical_s(run.wait_s) for run in runs) / sum(typical_s(run.volume_s) for run in runs)
+
+
+def _forecast_s(runs: Sequence[QueryRuns], *, cpu_count: int) -> float | None:
+    if not runs or not all(run.wait_s for run in runs):
+        return None
+    return sum(forecast_s(run, cpu_count=cpu_count) for run in runs)
+
+
+def forecast_s(run: QueryRuns, *, cpu_count: int) -> float:
+    """Return the forecast of a query's seconds on a disk that never waits, from its runs on the volume alone.
+
+    It is the time without the waits for temporary files, and at least the time that all its work takes on `cpu_count`
+    processors: sessions that wait for a disk do not wait for a processor.
+
+    >>> run = QueryRuns(query="q", volume_s=(10.0,), local_s=(), temp_bytes=1, workers_planned=0, workers_launched=0,
+    ...     wait_s=(7.0,), busy_s=(8.0,))
+    >>> forecast_s(run, cpu_count=2), forecast_s(run, cpu_count=4)
+    (4.0, 3.0)
+    """
+    computed_s = typical_s(run.busy_s) / cpu_count if run.busy_s else 0.0
+    return max(computed_s, typical_s(run.volume_s) - typical_s(run.wait_s))
 
 
 def typical_s(seconds: Sequence[float]) -> float:

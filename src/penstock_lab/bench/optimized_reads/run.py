@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.core.catalogue.facts import read_server_facts
+from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, over_own_socket
 from penstock.core.connect.errors import translate_errors
 from penstock.core.host.disks import find_device, find_devices, read_counters
-from penstock.core.host.machine import Machine, read_machine
+from penstock.core.host.machine import Machine, busy_cpu_s, read_machine
 from penstock.core.slotted import slotted
-from penstock.core.sql import fetch_one
 from penstock.core.values.server import ServerFacts
 from penstock.embedded.installations import default_installation
+from penstock.temp.replay.run import ReplaySession, read_replay_facts, run_together
 from penstock_lab.bench.optimized_reads.plan import (
     Query,
     QueryRuns,
@@ -46,20 +43,11 @@ from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from penstock.core.values.device import Device, DeviceCounters
+    from penstock.temp.values import StatementRun
     from penstock_lab.topology.shapes import Shape
 
-_START_TIMEOUT_S = 60
-
-
-@slotted
-class SpillRun:
-    """One run of a query in several sessions at once. Bytes and workers are summed over all sessions."""
-
-    # The time from the start of the first session's query to the end of the last session's query.
-    elapsed_s: float
-    temp_bytes: int
-    workers_planned: int
-    workers_launched: int
+# The longest time of a query: nobody waits for longer.
+_QUERY_TIMEOUT_S = 6 * 3600.0
 
 
 class SpillExperiment:
@@ -68,6 +56,7 @@ class SpillExperiment:
     def __init__(self, factory: ConnectionFactory, control: Connection) -> None:
         self._factory = factory
         self._control = control
+        self._block_bytes = read_replay_facts(control).block_bytes
 
     def facts(self) -> ServerFacts:
         """Return the server's facts. Raises ServerError."""
@@ -95,35 +84,17 @@ class SpillExperiment:
             name = sql.Identifier(SCHEMA, table)
             self._control.execute(sql.SQL("SELECT pg_catalog.count(pad) FROM {}").format(name))
 
-    def run(self, query: str, *, sessions: int, tablespace: str) -> SpillRun:
+    def run(self, query: str, *, sessions: int, tablespace: str) -> StatementRun:
         """Run a query in `sessions` sessions at the same time, with temporary files in a tablespace.
 
         Return time and bytes. Raises ServerError.
         """
-        start = threading.Barrier(sessions + 1)
         with ExitStack() as stack:
-            opened = [stack.enter_context(self._factory.connect(label="bench")) for _ in range(sessions)]
-            for connection in opened:
-                with translate_errors("setting temp_tablespaces"):
-                    connection.execute("SELECT pg_catalog.set_config('temp_tablespaces', %s, false)", [tablespace])
-            with ThreadPoolExecutor(max_workers=sessions) as pool:
-                runs = [pool.submit(_explain, connection, query, start) for connection in opened]
-                start.wait(_START_TIMEOUT_S)
-                began_s = time.perf_counter()
-                plans = [run.result() for run in runs]
-                elapsed_s = time.perf_counter() - began_s
-        # The block counts of a plan's top node include all nodes below it.
-        block_bytes = self._block_bytes()
-        return SpillRun(
-            elapsed_s=elapsed_s,
-            temp_bytes=block_bytes * sum(plan.get("Temp Written Blocks", 0) for plan in plans),
-            workers_planned=sum(_sum(plan, "Workers Planned") for plan in plans),
-            workers_launched=sum(_sum(plan, "Workers Launched") for plan in plans),
-        )
-
-    def _block_bytes(self) -> int:
-        with translate_errors("reading block_size"):
-            return int(fetch_one(self._control, "SELECT pg_catalog.current_setting('block_size')::int")[0])
+            opened = [
+                stack.enter_context(closing(ReplaySession(self._factory, timeout_s=_QUERY_TIMEOUT_S)))
+                for _ in range(sessions)
+            ]
+            return run_together(opened, query, tablespace=tablespace, block_bytes=self._block_bytes)
 
 
 @contextmanager
@@ -134,19 +105,6 @@ def spill_experiment(factory: ConnectionFactory, *, setup: str) -> Iterator[Spil
     """
     with own_schema(factory, purpose="measure queries that spill", setup=setup) as control:
         yield SpillExperiment(factory, control)
-
-
-def _explain(connection: Connection, query: str, start: threading.Barrier) -> dict[str, Any]:
-    """Run a query without sending its rows, as the article does. Return the top node of its plan."""
-    start.wait(_START_TIMEOUT_S)
-    with translate_errors("running a query of the experiment"):
-        row = fetch_one(connection, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}".encode())
-    plan: dict[str, Any] = row[0][0]["Plan"]
-    return plan
-
-
-def _sum(plan: dict[str, Any], field: str) -> int:
-    return int(plan.get(field, 0)) + sum(_sum(below, field) for below in plan.get("Plans", ()))
 
 
 _LOCAL = "local_storage"
@@ -298,7 +256,9 @@ def _measure(target: _ReadsTarget, experiment: ReadsExperiment, say: Callable[[s
             for query in chosen:
                 seen.setdefault((sessions, query.name), _QueryMeasurements()).add(target, query, sessions, first=first)
     steps = tuple(
-        ReadsStep(sessions=sessions, runs=tuple(seen[sessions, query.name].conclude(query.name) for query in chosen))
+        ReadsStep(
+            sessions=sessions, runs=tuple(seen[sessions, query.name].conclude(target, query.name) for query in chosen)
+        )
         for sessions in experiment.sessions
     )
     version = target.sides["volume"][0].facts().version
@@ -307,7 +267,9 @@ def _measure(target: _ReadsTarget, experiment: ReadsExperiment, say: Callable[[s
 
 class _QueryMeasurements:
     def __init__(self) -> None:
-        self._runs: dict[Side, list[SpillRun]] = {"volume": [], "local": []}
+        self._runs: dict[Side, list[StatementRun]] = {"volume": [], "local": []}
+        # The seconds of processors that each run on the volume used on this machine.
+        self._busy_s: list[float] = []
         self._counters: dict[str, list[tuple[DeviceCounters, DeviceCounters]]] = {}
 
     def add(self, target: _ReadsTarget, query: Query, sessions: int, *, first: Side) -> None:
@@ -321,20 +283,25 @@ class _QueryMeasurements:
             server.warm(query.table)
             devices = target.devices(side)
             before = {name: read_counters(device) for name, device in devices.items()}
+            busy_s = busy_cpu_s()
             self._runs[side].append(server.run(query.sql, sessions=sessions, tablespace=tablespace))
+            if side == "volume":
+                self._busy_s.append(busy_cpu_s() - busy_s)
             after = {name: read_counters(device) for name, device in devices.items()}
             for name, counters in before.items():
                 if counters is not None and (later := after[name]) is not None:
                     self._counters.setdefault(name, []).append((counters, later))
 
-    def conclude(self, name: str) -> QueryRuns:
+    def conclude(self, target: _ReadsTarget, name: str) -> QueryRuns:
         """Return the times and the use of devices of all runs of the query. `name` is the query's name."""
         last = self._runs["volume"][-1]
         return QueryRuns(
             query=name,
             volume_s=tuple(run.elapsed_s for run in self._runs["volume"]),
             local_s=tuple(run.elapsed_s for run in self._runs["local"]),
-            temp_bytes=last.temp_bytes,
+            wait_s=tuple(run.wait_s for run in self._runs["volume"] if run.wait_s is not None),
+            busy_s=() if target.volume_device is None else tuple(self._busy_s),
+            temp_bytes=last.written_bytes,
             workers_planned=last.workers_planned,
             workers_launched=last.workers_launched,
             volume=mean_use(self._counters.get("volume", ())),

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.core.units import GB
-from penstock.report.plot import Line, Plot, Point
 from penstock_lab.bench.optimized_reads.plan import (
     MINUTES,
     ROWS,
@@ -28,6 +27,7 @@ from penstock_lab.bench.optimized_reads.plan import (
     speed_up_range,
     typical_s,
 )
+from penstock_lab.bench.plot import Line, Plot, Point
 
 if TYPE_CHECKING:
     from penstock.core.values.device import Device
@@ -52,12 +52,16 @@ TIME_HEADING = (
     "speed-up",
     "published",
     "by core",
+    "waiting",
+    "forecast s",
+    "of local s",
 )
 
 IO_HEADING = (
     "sessions",
     "temp GB",
     "published",
+    "of it",
     "volume GB written/read",
     "busy",
     "queue",
@@ -80,14 +84,23 @@ def time_rows(target: ReadsTargetResult, *, cpu_count: int) -> list[tuple[str, .
                     *_times(step.volume_s, step.local_s),
                     _known(published_speed_up(step.sessions), "{:.2f}"),
                     _known(published_speed_up(as_loaded(step.sessions, cpu_count=cpu_count)), "{:.2f}"),
+                    *_forecast(step, cpu_count=cpu_count),
                 )
             )
         for run in step.runs:
             times = _times(run.volume_s, run.local_s)
             # The article's columns are empty, because it has no times of individual queries.
             shown = times if run.temp_bytes else (*times[:-1], SPILLS_NOTHING)
-            rows.append((str(step.sessions), run.query, *shown, "-", "-"))
+            alone = ReadsStep(sessions=step.sessions, runs=(run,))
+            rows.append((str(step.sessions), run.query, *shown, "-", "-", *_forecast(alone, cpu_count=cpu_count)))
     return rows
+
+
+def _forecast(step: ReadsStep, *, cpu_count: int) -> tuple[str, ...]:
+    """Return the share of the time that waits for the volume, the forecast without it, and its quotient by local s."""
+    seconds = step.forecast_s(cpu_count=cpu_count)
+    quotient = None if seconds is None else seconds / typical_s(step.local_s)
+    return _known(step.waiting, "{:.0%}"), _known(seconds, "{:.1f}"), _known(quotient, "{:.2f}")
 
 
 def io_rows(target: ReadsTargetResult, *, rows: int) -> list[tuple[str, ...]]:
@@ -104,6 +117,7 @@ def _io_row(step: ReadsStep, *, rows: int) -> tuple[str, ...]:
         str(step.sessions),
         f"{step.temp_bytes / GB:.2f}",
         "-" if published is None else f"{published / GB:.1f}",
+        "-" if published is None else f"{step.temp_bytes / published:.2f}",
         _traffic(volume),
         _known(None if volume is None else volume.busy, "{:.0%}"),
         _known(None if volume is None else volume.queue, "{:.1f}"),
@@ -142,6 +156,10 @@ def caveats(result: ReadsResult) -> Iterator[str]:
             f"{target.name} spills {each_gb:.2f} GB for each session and million rows, the article "
             f"{min(theirs_gb):.1f} to {max(theirs_gb):.1f} GB."
         )
+    yield (
+        "Waiting: the share of the time on the volume in reads and writes of temporary files; forecast: from the runs"
+        " on the volume alone, how long a disk that never waits would take."
+    )
     if result.scaled is not None and (why := _multi_az_unshown(result)) is not None:
         yield f"Not shown: that Multi-AZ gains more; {why}."
 
@@ -259,6 +277,8 @@ def _step(step: ReadsStep, result: ReadsResult) -> dict[str, object]:
         "is_difference": bool(step.spilling) and is_difference(step.volume_s, step.local_s),
         "published_speed_up": published_speed_up(step.sessions),
         "published_by_core": published_speed_up(as_loaded(step.sessions, cpu_count=result.machine.cpu_count)),
+        "waiting": step.waiting,
+        "forecast_s": step.forecast_s(cpu_count=result.machine.cpu_count),
         "temp_bytes": step.temp_bytes,
         "published_temp_bytes": published_temp_bytes(step.sessions, rows=result.experiment.rows),
         "queries": [{**asdict(run), "speed_up": speed_up(run.volume_s, run.local_s)} for run in step.runs],

@@ -1,1 +1,0 @@
-"""Job files, and the requests that options make."""

@@ -1,1 +1,0 @@
-"""`penstock doctor`, and its screen."""
