@@ -97,3 +97,25 @@ fn unpack(packed: &[u8], at: u64, width: u8) -> Option<i64> {
     let number = u128::from_le_bytes(word) >> (start % 8) & ((1 << width.min(64)) - 1);
     u64::try_from(number).ok().map(u64::cast_signed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_those_that_are_packed() {
+        // Three lengths (0, 5 and 11) by blocks of 128 in 4 parts, of which the first has one bit for each.
+        let prefixes = [0x80, 1, 4, 3, 0, 10, 1, 0, 0, 0, 2, 0, 0, 0];
+        let none = [0x80, 1, 4, 0, 0];
+        let count = |num_values, buf: &[u8]| {
+            let (encoding, buf) = (Encoding::DELTA_BYTE_ARRAY, buf.to_vec().into());
+            let (def_level_encoding, rep_level_encoding) = (Encoding::RLE, Encoding::RLE);
+            let page =
+                Page::DataPage { buf, num_values, encoding, def_level_encoding, rep_level_encoding, statistics: None };
+            count_repeated(&page, [0, 0])
+        };
+        assert_eq!(count(3, &[&prefixes[..], &none].concat()), Some(16));
+        assert_eq!(count(2, &[&prefixes[..], &none].concat()), None);
+        assert_eq!(count(3, &prefixes), None);
+    }
+}
