@@ -12,13 +12,13 @@ from penstock.core.connect.connection import ConnectionFactory, over_own_socket
 from penstock.diagnose.batches import report_commits
 from penstock.embedded.installations import default_installation
 from penstock.watch.sampler import Sampler, sampling_beside
-from penstock_lab.bench.commits.run import experiment
+from penstock_lab.bench.commits.experiment import experiment
 from penstock_lab.topology.lab import Lab
 
 if TYPE_CHECKING:
     from benchmarks.options import Options
     from penstock.watch.values import Sample
-    from penstock_lab.bench.commits.run import CommitExperiment
+    from penstock_lab.bench.commits.experiment import CommitExperiment
 
 _MILLION = 1_000_000
 # About five seconds each on two cores.
@@ -38,7 +38,7 @@ def run(options: Options) -> None:
         factory = ConnectionFactory(over_own_socket(found.conninfo))
         with experiment(factory) as measured:
             seconds, foretold = _measure(measured, factory, lab, rounds=options.runs)
-            version = measured.facts().version
+            version = measured.facts.version
     finally:
         lab.down()
     actual = {batch: statistics.median(found) for batch, found in seconds.items()}
@@ -100,4 +100,4 @@ def _record(
             time.sleep(_AFTER_S)
     finally:
         sampler.close()
-    return samples, result.elapsed_s
+    return samples, result.use.elapsed_s

@@ -219,7 +219,9 @@ def _judge(case: Case, found: Findings, waits: Counter[str], before: float, afte
     missing = [each for each in case.named if each not in texts]
     missing += [each for each in case.risks if each not in {risk.code for risk in found.risks}]
     allowed = {*case.expected, *case.also}
-    is_first = bool(first) and first.code in case.expected if case.expected else set(codes) <= allowed
+    # Where other programs use the machine, what computes waits for them.
+    expected = {*case.expected, "other-programs"} if "cpu-bound" in case.expected else {*case.expected}
+    is_first = bool(first) and first.code in expected if expected else set(codes) <= allowed
     total = sum(waits.values()) or 1
     most = ", ".join(f"{count / total:.0%} {wait}" for wait, count in waits.most_common(2))
     gain = None if not after else 1 - before / after

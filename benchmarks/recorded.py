@@ -82,7 +82,7 @@ def _read_runs(fields: Mapping[str, Any]) -> QueryRuns:
         workers_planned=fields["workers_planned"],
         workers_launched=fields["workers_launched"],
         wait_s=tuple(fields.get("wait_s", ())),
-        busy_s=tuple(fields.get("busy_s", ())),
+        cpu_s=tuple(fields.get("cpu_s", ())),
         **{name: None if use is None else QueryDeviceUse(**use) for name, use in uses.items()},
     )
 

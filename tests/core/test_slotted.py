@@ -81,6 +81,6 @@ def test_what_dataclasses_offers_works() -> None:
 
 
 def test_objects_are_copied_and_pickled() -> None:
-    """As dataclasses are."""
+    """As where members of a load are started by Ray."""
     point = Point(x=1, tags=("a", "b"))
     assert copy.copy(point) == pickle.loads(pickle.dumps(point)) == point  # noqa: S301 (our own)

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.diagnose.examination import diagnose
 from penstock.watch.rates import measure_rates
-from penstock_lab.bench.commits.run import MY_INSERT
+from penstock_lab.bench.commits.experiment import MY_INSERT
 from support.recorded import execute, find_pgbench, recording, working
 
 if TYPE_CHECKING:

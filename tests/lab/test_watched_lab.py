@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.connect.connection import ConnectionFactory, over_own_socket
-from penstock_lab.bench.commits.run import experiment
+from penstock_lab.bench.commits.experiment import experiment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def test_batch_job_by_row_is_seen_for_what_it_is(lab: Lab, installation: Install
     report = run_json("commits", "--recording", path)
     assert isinstance(report, dict)
     rates = report["rates"]
-    assert rates["commits_per_s"] * rates["elapsed_s"] == pytest.approx(result.commits, rel=0.05)
+    assert rates["commits_per_s"] * rates["elapsed_s"] == pytest.approx(result.use.commits, rel=0.05)
     assert rates["rows_per_commit"] == pytest.approx(1.0, rel=0.05)
     assert rates["is_exact"]
     (committer,) = report["committers"]

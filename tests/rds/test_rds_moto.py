@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.cli.main import main
 from penstock.core.errors import AwsError
 from penstock.rds.clients import AwsClients
 from penstock.rds.describe import describe_instance
@@ -88,3 +89,15 @@ def test_endpoint_of_one_service_can_be_overridden(moto_rds: MotoRds, monkeypatc
     }
     assert found.instance is not None
     assert found.instance.instance_class.vcpu_count == 8
+
+
+def test_a_replay_on_a_copy_is_planned_of_the_instance_behind_the_endpoint(
+    moto_rds: MotoRds, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It has local storage already; of a cluster there is no such copy."""
+    for host, words in (
+        (moto_rds.instance, "orders has temporary files on 474 GB"),
+        (moto_rds.writer, "in no cluster"),
+    ):
+        assert main(["temp", "replay", "--top", "3", "--plan", "--to", f"host={host} dbname=shop"]) == 10
+        assert words in capfd.readouterr().err

@@ -95,6 +95,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
     from penstock.core.values.job import Transform
+    from penstock.core.values.table import TableName
 '''
 
 _INTRODUCTION = """\

@@ -227,7 +227,9 @@ def examine(
     paths = [str(os.fspath(each)) for each in named]
     target = make_target({**options, "into": into}, sources=paths) if paths else None
     request = None if target is None else make_request({**options, "to": to}, [target])
-    table = parse_table_name(into) if isinstance(into, str) else into
+    # A partition that the load makes does not exist, so its parent is looked at.
+    looked_at = options.get("partition_of") or into
+    table = parse_table_name(looked_at) if isinstance(looked_at, str) else looked_at
     try:
         return diagnose(
             connect,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
     from penstock.core.values.job import Transform
+    from penstock.core.values.table import TableName
 
 
 class AccessKeywords(TypedDict, total=False):
@@ -44,6 +45,8 @@ class LoadKeywords(ResumeKeywords, total=False):
     """Options of a load, as penstock.load takes them."""
 
     create: bool
+    partition_of: str | TableName | None
+    for_values: str | None
     types: Literal["text", "infer", "widen"]
     add_columns: bool
     mode: Literal["append", "truncate", "replace", "upsert", "insert-new", "sync"]

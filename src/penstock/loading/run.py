@@ -280,7 +280,7 @@ class _LoadRun:
             note_deleted=load.tally.note_deleted,
         )
         landed = [each.target.landing for each in claimed.landings if each.table is not None]
-        replaces = all(each.where == "replacement" for each in landed)
+        replaces = all(each.where != "staging" for each in landed)
         if load.report is not None:
             load.report("replacing tables" if replaces else "storing staged rows")
         with self._timing("replace" if replaces else "store"):

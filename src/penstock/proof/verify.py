@@ -356,7 +356,7 @@ def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools) -> list[str]:
         if target["dialect"]["format"] == "jsonl" and was["numbers"] and target["numbers"]:
             # A column that was added since then is one that no record names.
             target["numbers"] = {name: each for name, each in target["numbers"].items() if name in was["numbers"]}
-        if target["landing"] == "replacement":
+        if target["landing"] in ("replacement", "partition"):
             # The columns of the table that has taken the old one's place have other numbers.
             target["numbers"] = was["numbers"]
     return describe_changes(meaning, to_json(now))

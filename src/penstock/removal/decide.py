@@ -83,6 +83,8 @@ _MODES = {
     "upsert": "it has updated rows, and their former values do not exist any more",
     "sync": "it has updated or deleted rows, and their former values do not exist any more",
 }
+# How rows land whose transactions the ledger has.
+_BY_COPY = ("table", "partition")
 # The modes whose next load leaves no row of this one.
 _RENEWING = ("truncate", "replace")
 _FORGET = "Remove the rows with a statement of your own, then run penstock loads forget {} --keep-rows."
@@ -101,7 +103,7 @@ def refuse_load(load_id: str, *, meaning: str, job: str | None, is_partial: bool
     whys = [_MODES[each["mode"]] for each in targets if each.get("mode") in _MODES]
     if any(each.get("transform") for each in targets):
         whys.append("the statement of its transform may have changed any row")
-    elif not whys and any(each.get("landing") != "table" and each.get("mode") != "insert-new" for each in targets):
+    elif not whys and any(each.get("landing") not in _BY_COPY and each.get("mode") != "insert-new" for each in targets):
         whys.append("its rows were moved from a staging table, and the ledger has no transactions of such moves")
     if job is not None and json.loads(job).get("rules", {}).get("on_error") == "reject":
         whys.append("with --on-error reject its rows were stored under savepoints, which the ledger does not have")

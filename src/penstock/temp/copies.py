@@ -36,6 +36,10 @@ def compose_copy(found: RdsDescription, *, replay: Sequence[str], to: str) -> li
     source = found.instance
     if source is None or found.cluster is not None or source.endpoint is None:
         raise AwsError("only an instance that is in no cluster has such a copy", hint="Of Aurora, make a clone.")
+    if source.optimized_reads.is_on:
+        raise AwsError(
+            f"{source.identifier} has {source.optimized_reads.reason} already", hint="Replay there without --against."
+        )
     if source.local_sibling is None:
         raise AwsError(
             f"AWS offers no class like {source.instance_class.name} with local storage",

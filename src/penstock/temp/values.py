@@ -52,6 +52,8 @@ class StatementRun:
     is_elsewhere: bool = False
     # How many seconds a session waited for reads and writes of temporary files, the mean of all; None if not known.
     wait_s: float | None = None
+    # The seconds of processors that all processes of the server used, None if they are not on this machine.
+    cpu_s: float | None = None
 
 
 @slotted

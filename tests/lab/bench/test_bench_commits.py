@@ -20,6 +20,7 @@ from penstock.core.host.machine import read_machine
 from penstock.embedded.installations import default_installation
 from penstock_lab.bench.command import commits
 from penstock_lab.bench.commits import plan
+from penstock_lab.bench.commits.experiment import SCHEMA, CallResult, DatabaseCounters, check_sums, experiment
 from penstock_lab.bench.commits.plan import (
     QUICK,
     CallUse,
@@ -34,7 +35,7 @@ from penstock_lab.bench.commits.plan import (
     plan_sizes,
     published_multiple,
 )
-from penstock_lab.bench.commits.run import SCHEMA, CallResult, DatabaseCounters, check_sums, experiment, measure_commits
+from penstock_lab.bench.commits.run import measure_commits
 from penstock_lab.bench.commits.table import use_rows
 from penstock_lab.topology.lab import Lab
 from penstock_lab.volumes import PACKAGES, check_machine
@@ -293,7 +294,7 @@ def test_a_signal_drops_the_schema(database18: str, signal_number: signal.Signal
 def test_what_a_killed_run_left_is_replaced(database18: str) -> None:
     """It is known by its comment."""
     program = (
-        f"import os\nfrom penstock_lab.bench.commits.run import experiment\n"
+        f"import os\nfrom penstock_lab.bench.commits.experiment import experiment\n"
         f"from penstock.core.connect.connection import ConnectionFactory\n"
         f"with experiment(ConnectionFactory({database18!r})): os.kill(os.getpid(), 9)"
     )

@@ -149,7 +149,7 @@ def test_each_query_stands_by_itself_and_spills_beside_the_article() -> None:
 
 def test_a_disk_that_never_waits_is_forecast_from_the_volume_alone() -> None:
     """The time without waits, or that of all processors, whichever is more; not known without both."""
-    waits = replace(STEP.runs[0], volume_s=(10.0,), local_s=(4.0,), wait_s=(7.0,), busy_s=(10.0,))
+    waits = replace(STEP.runs[0], volume_s=(10.0,), local_s=(4.0,), wait_s=(7.0,), cpu_s=(10.0,))
     step = ReadsStep(sessions=4, runs=(waits, replace(waits, query="b", wait_s=(2.0,))))
     assert step.waiting == pytest.approx(0.45)
     assert step.forecast_s(cpu_count=2) == 5.0 + 8.0

@@ -1,7 +1,8 @@
-"""What --join refuses, before anything is changed."""
+"""What --join and --ray refuse, before anything is changed."""
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,3 +65,25 @@ def test_join_refuses_foreign_keys_between_its_tables(
     refused = penstock("load", str(job), "--to", loads.conninfo)
     assert refused.code == 2
     assert "--join cannot be used with foreign keys between its tables" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--members", "2"), "--members needs --ray"),
+        (("--ray", "auto", "--plan"), "--ray cannot be used with --plan"),
+        (("--ray", "auto", "--members", "none"), "--members"),
+        pytest.param(
+            ("--ray", "auto"),
+            "--ray needs Ray",
+            marks=pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed"),
+        ),
+    ],
+)
+def test_what_ray_lacks_is_named(
+    penstock: Callable[..., Finished], loads: Loads, path: Path, options: tuple[str, ...], words: str
+) -> None:
+    """Before a member is started."""
+    refused = penstock("load", str(path), "--into", "t", "--to", loads.conninfo, *options)
+    assert refused.code == 2
+    assert words in refused.err

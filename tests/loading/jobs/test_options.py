@@ -33,7 +33,12 @@ _TYPED = {
     "auto|N": "2",
 }
 # What an option needs beside it.
-_NEEDED: dict[str, dict[str, Any]] = {"max_rejects": {"on_error": "reject"}, "shared_group": {"settings": "auto"}}
+_NEEDED: dict[str, dict[str, Any]] = {
+    "max_rejects": {"on_error": "reject"},
+    "shared_group": {"settings": "auto"},
+    "partition_of": {"for_values": "IN (1)"},
+    "for_values": {"partition_of": "p"},
+}
 
 
 def _typed(field: Field[Any]) -> Any:

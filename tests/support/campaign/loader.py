@@ -7,6 +7,7 @@ is a process like any other: what is saved is the half second that imports take.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -18,6 +19,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psycopg
 
 from penstock.api.ledger_view import LedgerView
 from penstock.core.connect.connection import ConnectionFactory
@@ -81,9 +84,27 @@ class _SlowRanges:
         return self._stored.read_at(start, length_bytes)
 
 
+def _die_at(wait: int, *, after: bool) -> None:
+    """Kill this process at its nth wait for the server: before it sends something, or after the server has answered."""
+    numbers, original = itertools.count(1), psycopg.Connection.wait
+
+    def waiting(self: psycopg.Connection[Any], *arguments: Any, **options: Any) -> Any:
+        is_last = next(numbers) == wait
+        if is_last and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(self, *arguments, **options)
+        if is_last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    psycopg.Connection.wait = waiting  # type: ignore[method-assign]
+
+
 def run_load(request: dict[str, Any]) -> int:
     """Carry out one request; return the process's exit status."""
     os.environ.update(request["environment"])
+    if "dies_at" in request:
+        _die_at(request["dies_at"], after=request["dies_after"])
     connect = ConnectionFactory(request["conninfo"], application_name=request["name"])
     phase = "planning"
     try:
@@ -132,6 +153,8 @@ def _read_job(request: dict[str, Any]) -> LoadJob:
         key=tuple(request["key"]),
         copy_format=request.get("copy_format", "auto"),
         max_delete=request.get("max_delete", MAX_DELETE),
+        partition_of=None if "partition_of" not in request else parse_table_name(request["partition_of"]),
+        for_values=request.get("for_values"),
     )
     rules = LoadRules(
         retry_for=request["retry_for_s"],

@@ -6,15 +6,23 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from typing import Protocol
 
 import psycopg
 
-from penstock.changes.context import Context
-from penstock.changes.tables.rebuild_plan import RebuildPlan, chain_rivals, choose_memory, choose_workers, cost_share
+from penstock.changes.tables.rebuild_plan import (
+    RebuildPlan,
+    chain_rivals,
+    choose_memory,
+    choose_workers,
+    cost_share,
+    plan_rebuild,
+)
 from penstock.changes.values import Change
-from penstock.core.connect.connection import Connection
+from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import ServerError
+from penstock.core.host.machine import cpu_count, memory_bytes
 from penstock.core.host.process import holding_interrupts
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
@@ -89,12 +97,34 @@ _CANCEL_INTERVAL_S = 1.0
 _LOOK_INTERVAL_S = 0.5
 
 
+class Opener(Protocol):
+    """What opens the sessions of Builders, and takes their messages."""
+
+    @property
+    def connect(self) -> ConnectionFactory | None:
+        """Return what opens sessions."""
+
+    @property
+    def notice(self) -> Callable[[str], None]:
+        """Return what shows a message."""
+
+
+def plan_builds(connection: Connection, count: int, *, is_local: bool) -> RebuildPlan:
+    """Return with how many sessions, CPUs and bytes of memory `count` indexes are built.
+
+    `is_local` says whether the server runs on this machine, so that both are known.
+    """
+    if not is_local:
+        return plan_rebuild(count)
+    return plan_rebuild(count, cpu_count=cpu_count(), memory_bytes=memory_bytes(connection.info.backend_pid))
+
+
 class Builders:
     """Threads, each with a session of its own that builds one index after another."""
 
     def __init__(
         self,
-        context: Context,
+        context: Opener,
         plan: RebuildPlan,
         changes: Sequence[Change],
         *,

@@ -242,15 +242,18 @@ def run_all(connection: Connection, statements: Iterable[Composed | str]) -> Non
         connection.execute(sql.SQL("; ").join(found))
 
 
-def compose_create(definition: TableDefinition, name: str) -> sql.Composed:
-    """Return CREATE TABLE for a table like the defined one, under another name, without indexes and foreign keys."""
+def compose_create(definition: TableDefinition, name: str, like: sql.Identifier | None = None) -> sql.Composed:
+    """Return CREATE TABLE for a table like the defined one, under another name, without indexes and foreign keys.
+
+    `like` is the table whose columns are copied, without their identities; by default it is the defined table.
+    """
     table = definition.table
-    without = sql.SQL("EXCLUDING INDEXES EXCLUDING STATISTICS EXCLUDING COMMENTS")
+    without = "EXCLUDING INDEXES EXCLUDING STATISTICS EXCLUDING COMMENTS"
     return sql.SQL("CREATE {}TABLE {} (LIKE {} INCLUDING ALL {}){}{}").format(
         sql.SQL("UNLOGGED " if table.persistence == "u" else ""),
         sql.Identifier(table.schema, name),
-        sql.Identifier(table.schema, table.name),
-        without,
+        like or sql.Identifier(table.schema, table.name),
+        sql.SQL(without if like is None else f"{without} EXCLUDING IDENTITY"),
         sql.SQL(" USING {}" if table.access_method else "").format(sql.Identifier(table.access_method or "")),
         sql.SQL(" TABLESPACE {}" if table.tablespace else "").format(sql.Identifier(table.tablespace)),
     )

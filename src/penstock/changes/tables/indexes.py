@@ -14,7 +14,7 @@ from functools import partial
 from psycopg import sql
 
 from penstock.changes.context import Context, Restored
-from penstock.changes.tables.builds import Builders, read_build_progress
+from penstock.changes.tables.builds import Builders, plan_builds, read_build_progress
 from penstock.changes.tables.definition import run_all
 from penstock.changes.tables.kind import TableRequest
 from penstock.changes.tables.look import State, look_at
@@ -47,12 +47,11 @@ from penstock.changes.tables.rebuild import (
     recording_failure,
     validate_foreign_key,
 )
-from penstock.changes.tables.rebuild_plan import order_by_cost, order_by_depth, plan_rebuild
+from penstock.changes.tables.rebuild_plan import order_by_cost, order_by_depth
 from penstock.changes.values import Change, RepairAction
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError, TargetError
-from penstock.core.host.machine import cpu_count, memory_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -246,10 +245,7 @@ class _Rebuild:
         if not changes:
             return
         sizes = measure_tables(self._connection, [change.relation_oid for change in changes])
-        plan = plan_rebuild(len(changes))
-        if self._context.is_local:
-            memory = memory_bytes(self._connection.info.backend_pid)
-            plan = plan_rebuild(len(changes), cpu_count=cpu_count(), memory_bytes=memory)
+        plan = plan_builds(self._connection, len(changes), is_local=self._context.is_local)
         _log.info("rebuilding %d indexes by %d sessions on %d CPUs", len(changes), plan.sessions, plan.cpus)
         look = None if self._context.report is None else partial(self._report_progress, len(changes))
         Builders(

@@ -155,6 +155,15 @@ def analyze_table(connection: Connection, name: TableName) -> None:
         connection.execute(sql.SQL("ANALYZE {}").format(table_identifier(name)))
 
 
+def freeze_table(connection: Connection, name: TableName) -> None:
+    """Freeze all rows of a table that nobody else uses, and update its statistics. Raises ServerError.
+
+    The role must own the table or the database, or have MAINTAIN on the table (PostgreSQL 17 and later).
+    """
+    with translate_errors(f"vacuuming table {name}"):
+        connection.execute(sql.SQL("VACUUM (FREEZE, ANALYZE) {}").format(table_identifier(name)))
+
+
 def check_names(name: TableName, columns: Sequence[str]) -> None:
     """Raise TargetError if a name is empty, too long or contains a NUL, or if two columns have the same name."""
     for what, text in (("schema", name.schema), ("table", name.name)):

@@ -88,7 +88,7 @@ class DialectOptions:
         (),
         NAMES,
         "Columns of the table whose numbers have a comma before their decimals, as in price,weight, or * for all "
-        "columns of numbers. A value that is not written so is refused, here and with the next two options. "
+        "columns of numbers. Other values are refused, here and with the next two options. "
         "May be given several times.",
     )
     thousands: Mapping[str, str] = _files(

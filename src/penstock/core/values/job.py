@@ -11,7 +11,7 @@ from penstock.core.errors import UsageError
 from penstock.core.slotted import slotted
 from penstock.core.units import GIB, MB
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.mode import LANDINGS, TRANSFORM, Landing, Mode, Via
+from penstock.core.values.mode import LANDINGS, PARTITION, TRANSFORM, Landing, Mode, Via
 from penstock.core.values.options import (
     COUNT,
     LAG,
@@ -99,12 +99,22 @@ class TargetJob:
     """
 
     sources: tuple[str, ...] = field(repr=False)
-    into: TableName = _what(MISSING, TABLE, "Table to load into: TABLE or SCHEMA.TABLE. It is spelled as in SQL.")
+    into: TableName = _what(MISSING, TABLE, "Table to load into: TABLE or SCHEMA.TABLE, as in SQL.")
     create: bool = _what(
         False,
         SWITCH,
         "Create the table if it does not exist. Its columns are named by the header (or --columns), and are of type "
         "text unless --types is given. Parquet and Arrow have types.",
+    )
+    partition_of: TableName | None = _what(
+        None,
+        TABLE,
+        "Make the table by itself, with the indexes and keys of this one, and attach it as a partition at the end.",
+    )
+    for_values: str | None = _what(
+        None,
+        text("BOUNDS"),
+        "Bounds of the partition, as CREATE TABLE has them: FROM (...) TO (...), IN (...) or WITH (...).",
     )
     types: Types = _columns(
         "text",
@@ -204,14 +214,33 @@ class TargetJob:
                 f"{option} and --columns exclude each other", hint="--columns has the names of the table's columns."
             )
 
+        if self.partition_of is not None or self.for_values is not None:
+            self._check_partition()
         if self.only and self.skip:
             raise UsageError(
                 "--only and --skip exclude each other", hint="All columns but those of --only are skipped."
             )
 
+    def _check_partition(self) -> None:
+        """Raise UsageError unless both options of a partition are given, and no option that excludes them."""
+        if self.partition_of is None or self.for_values is None:
+            raise UsageError("--partition-of and --for-values need each other")
+        others = {
+            f"--mode {self.mode}": self.mode != "append",
+            "--create": self.create,
+            "--transform": self.transform is not None,
+            "--add-columns": self.add_columns,
+            f"--types {self.types}": self.types != "text",
+            "--key": bool(self.key),
+        }
+        for option in (option for option, is_given in others.items() if is_given):
+            raise UsageError(f"{option} cannot be used with --partition-of", hint="The table is made like its parent.")
+
     @property
     def landing(self) -> Landing:
         """Return how records become rows of the table: as the mode says, or by the transform if there is one."""
+        if self.partition_of is not None:
+            return PARTITION
         return LANDINGS[self.mode] if self.transform is None else TRANSFORM
 
     @property
@@ -258,7 +287,7 @@ class LoadRules:
     emptied: OnEmptied = _ledger(
         "error",
         words(OnEmptied),
-        "What to do with objects that were loaded into the table before it was emptied. load also lets --mode truncate "
+        "What to do with objects loaded into the table before it was emptied. load also lets --mode truncate "
         "and replace empty a table if no file has a record (default: error).",
     )
     join: bool = _ledger(

@@ -14,8 +14,8 @@ from penstock.core.slotted import slotted
 Mode = Literal["append", "truncate", "replace", "upsert", "insert-new", "sync"]
 
 # Where COPY writes a target's records: into its table, into a staging table from which one statement fills the table,
-# or into a new table that replaces it.
-Where = Literal["table", "staging", "replacement"]
+# into a new table that replaces it, or into one that becomes a partition.
+Where = Literal["table", "staging", "replacement", "partition"]
 
 # The commands whose triggers may fire for a table.
 TriggerEvent = Literal["INSERT", "UPDATE", "DELETE"]
@@ -78,6 +78,13 @@ LANDINGS: dict[Mode, Landing] = {
     "insert-new": Landing(is_keyed=True).staged(),
     "sync": Landing(is_keyed=True, updates=True, deletes=True, events=("INSERT", "UPDATE", "DELETE")).staged(),
 }
+
+# The landing of a table that becomes a partition (--partition-of).
+PARTITION = Landing(
+    where="partition",
+    is_fresh=True,
+    readers="the table is made by itself and attached to its parent at the end, readers see all or nothing",
+)
 
 # The statement of a transform can insert, update and delete.
 TRANSFORM = Landing(statement="transform", adds=True, events=("INSERT", "UPDATE", "DELETE")).staged()

@@ -96,6 +96,9 @@ class TableFacts:
     references: frozenset[int] = frozenset()
     # Whether the table has indexes, or had some recently.
     has_indexes: bool = False
+    # The partitioned table of which the load makes the table a partition; its OID and columns are the facts'. None if
+    # the table exists.
+    parent: TableName | None = None
     # pg_class.relnatts, the largest attnum that a column has or had.
     attributes: int = 0
 

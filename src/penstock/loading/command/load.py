@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,10 +33,10 @@ from penstock.cli.output import (
     write_message,
     write_result,
 )
-from penstock.core.errors import DataError, FileLocation, SourceError, UsageError
+from penstock.core.errors import DataError, FileLocation, LeftOutError, SourceError, UsageError
 from penstock.core.slotted import slotted
 from penstock.core.values.job import Access, Housekeeping, Request
-from penstock.core.values.options import pick, spell_options
+from penstock.core.values.options import OptionError, pick, spell_options
 from penstock.loading.command.progress import showing_progress
 from penstock.loading.command.rejects import note_reject_files
 from penstock.loading.jobs import make_request, make_target, no_table, read_job_file
@@ -52,7 +53,11 @@ if TYPE_CHECKING:
     from penstock.core.connect.connection import ConnectionFactory
     from penstock.core.values.notice import Notice
     from penstock.loading.loader import Loader
+    from penstock.loading.values.outcome import LoadProgress
     from penstock.loading.values.plan import LoadPlan
+
+    Show = Callable[[LoadProgress], None] | None
+    Adding = Callable[[Show], Show]
 
 Sources = Annotated[
     list[str],
@@ -77,6 +82,21 @@ CheckOnly = Annotated[
         "and row security are not.",
     ),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Load together with the nodes of the Ray cluster at this address (auto: the one that Ray finds), as by "
+        "--join: one process on each node, which Ray starts again if it dies. Needs the extra ray, here and there.",
+    ),
+]
+Members = Annotated[
+    str | None,
+    typer.Option(
+        "--members", metavar="N", help="With --ray, how many processes to start (default: one for each node)."
+    ),
+]
 
 
 @takes([*TARGET_OPTIONS, *LOAD_OPTIONS])
@@ -84,6 +104,8 @@ def load(
     sources: Sources,
     plan: PlanOnly = False,
     check: CheckOnly = False,
+    ray: Ray = None,
+    members: Members = None,
     quiet: QuietLoad = False,
     as_json: Json = False,
     **options: Any,
@@ -98,14 +120,21 @@ def load(
         raise UsageError("--plan and --check cannot be used together", hint="Each looks at the load in its own way.")
     if check and options.get("settings", "none") != "none":
         raise UsageError("--settings and --check cannot be used together", hint="A check writes nothing.")
+    if ray is not None and (plan or check):
+        raise UsageError("--ray cannot be used with --plan and --check", hint="Use --join to plan such a load.")
+    if members is not None and ray is None:
+        raise UsageError("--members needs --ray", hint="Without Ray, run the command with --join on each host.")
     if not sources:
         raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
-    request = _read_request(sources, options)
+    request = _read_request(sources, options | ({"join": True} if ray is not None else {}))
     if check:
         house = replace(request.housekeeping, settings="none", shared_group=False)
         request = replace(request, housekeeping=house)
     warn_of_secrets(options.get("to"), sources=sources)
-    command = LoadCommand(messages=Messages(is_quiet=quiet), as_json=as_json)
+    if members is not None and not (members.isdecimal() and int(members)):
+        raise OptionError("--members", members, "a number of 1 or more")
+    count = None if members is None else int(members)
+    command = LoadCommand(messages=Messages(is_quiet=quiet), as_json=as_json, ray=ray, members=count)
     command.run(request, action="plan" if plan else "check" if check else "load")
 
 
@@ -145,10 +174,15 @@ def _read_job_file(path: Path, options: Mapping[str, Any]) -> Request:
 
 @slotted
 class LoadCommand:
-    """One run of `penstock load`. `run` plans, checks or runs the load, and prints the result."""
+    """One run of `penstock load`. `run` plans, checks or runs the load, and prints the result.
+
+    `ray` is the address of a Ray cluster whose nodes load too, and `members` how many processes are started there.
+    """
 
     messages: Messages
     as_json: bool
+    ray: str | None = None
+    members: int | None = None
 
     def run(self, request: Request, *, action: Literal["plan", "check", "load"], resumes: str | None = None) -> None:
         """Do what `action` says, and print the result. If `resumes` is given, it is the id of the load to resume.
@@ -180,7 +214,32 @@ class LoadCommand:
             if action == "check":
                 self._check(loader, plan)
             else:
-                self._load(loader, plan)
+                with self._on_ray(request, connect) as adding:
+                    self._load(loader, plan, adding)
+
+    @contextmanager
+    def _on_ray(self, request: Request, connect: ConnectionFactory) -> Iterator[Adding | None]:
+        """With --ray, start members, and provide the function that adds their progress.
+
+        The members end with the block.
+        """
+        if self.ray is None:
+            yield None
+            return
+        if connect.is_embedded:
+            raise UsageError("--ray needs a server that all nodes reach", hint="Name it with --to.")
+        from penstock.api.ray_members import RayMembers, make_order
+
+        members = RayMembers(make_order(request), address=self.ray, count=self.members, notice=self.messages.note)
+        is_complete = False
+        try:
+            yield members.adding
+            is_complete = True
+        except (typer.Exit, LeftOutError):
+            is_complete = True
+            raise
+        finally:
+            members.close(is_complete=is_complete)
 
     def _plan(self, loader: Loader, plan: LoadPlan, connect: ConnectionFactory) -> None:
         from penstock.loading.views.plan import describe_plan, plan_object
@@ -211,8 +270,9 @@ class LoadCommand:
         for notice in plan.notices:
             show_warning(notice)
 
-    def _load(self, loader: Loader, plan: LoadPlan) -> None:
-        with showing_progress(self.messages) as on_progress:
+    def _load(self, loader: Loader, plan: LoadPlan, adding: Adding | None) -> None:
+        with showing_progress(self.messages) as shown:
+            on_progress = shown if adding is None else adding(shown)
             outcome = loader.run(plan, on_progress=on_progress, on_notice=self.messages.note, on_warning=show_warning)
         as_text = describe_outcome(outcome)
         done = f"The load itself succeeded: {as_text[0]}."

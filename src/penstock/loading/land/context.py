@@ -38,6 +38,7 @@ from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.targets import drop_landing, drop_ranges, find_unended, note_truncated, write_landing
 from penstock.ledger.values import Claim, LandedCounts, LandingRecord
 from penstock.loading.context import LoadTools
+from penstock.loading.land.partition import PartitionModel
 from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.outcome import StatementOutcome
 from penstock.loading.values.plan import LoadPlan, TargetPlan
@@ -256,8 +257,10 @@ class TargetLanding:
     record: LandingRecord
     # The numbers of the target's objects.
     objects: tuple[int, ...]
-    # The definition of a table to be replaced.
+    # The definition of a table to be replaced, or of a partition as it is to be.
     definition: TableDefinition | None = None
+    # The model of a new partition.
+    partition: PartitionModel | None = None
 
     @property
     def table(self) -> TableName | None:

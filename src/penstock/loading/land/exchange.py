@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 from psycopg import Rollback, errors, sql
 
+from penstock.changes.tables.builds import Builders, Opener, plan_builds
 from penstock.changes.tables.definition import (
     ConstraintRow,
     DdlObstacle,
@@ -20,6 +23,7 @@ from penstock.changes.tables.definition import (
     TableDefinition,
     UnreadDefinition,
     compose_create,
+    compose_create_index,
     compose_foreign_key,
     compose_index,
     compose_index_marks,
@@ -28,6 +32,9 @@ from penstock.changes.tables.definition import (
     look_again,
     run_all,
 )
+from penstock.changes.tables.parts import IndexPart, measure_tables
+from penstock.changes.tables.rebuild_plan import order_by_cost
+from penstock.changes.values import Change
 from penstock.core.catalogue.tables import check_names
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
@@ -138,12 +145,18 @@ def _at_once(act: Callable[[], object]) -> object:
 
 
 def create_replacement(
-    connection: Connection, definition: TableDefinition, *, name: str, retyped: Sequence[ColumnChange] = ()
+    connection: Connection,
+    definition: TableDefinition,
+    *,
+    name: str,
+    retyped: Sequence[ColumnChange] = (),
+    like: sql.Identifier | None = None,
 ) -> int:
     """Create the new table `name` in the old one's schema, without indexes, and return its OID.
 
     `definition` is that of the old table. The columns in `retyped` get other types than in the old table. If an index
     or a CHECK constraint cannot be created for these types, the error is raised now, and not after the rows are loaded.
+    `like` is the table to copy if it is not the old one; its identity columns become ordinary ones.
 
     The new table has what CREATE TABLE (LIKE ...) copies except indexes. That includes CHECK constraints; their
     functions are called for each row, with the user's search_path. The old table's owner owns the new table, and nobody
@@ -161,7 +174,7 @@ def create_replacement(
             key = sql.Identifier(constraint.name).as_string()
             actions += [f"DROP CONSTRAINT {key}", f"ADD CONSTRAINT {key} {constraint.definition}"]
     with translate_errors(f"creating table {new}"), local_settings(connection, default_tablespace=""):
-        connection.execute(compose_create(definition, name))
+        connection.execute(compose_create(definition, name, like))
         if retyped:
             # The table is empty, so no value has to be converted.
             change = sql.SQL("ALTER COLUMN {0} TYPE {1} USING NULL::{1}")
@@ -235,6 +248,58 @@ def finish_replacement(
         if with_foreign_keys:
             _add_foreign_keys(connection, definition, replacement, with_locks)
     _log.info("finished table %s", replacement.name)
+
+
+def build_together(
+    connection: Connection,
+    definition: TableDefinition,
+    oid: int,
+    parts: Sequence[IndexPart],
+    *,
+    opener: Opener,
+    is_local: bool,
+) -> None:
+    """Build the indexes that the loaded new table lacks in several sessions, without their constraints.
+
+    `definition` is that of the table as it is to be, `parts` are its indexes, `oid` is the new table's. Of equal
+    indexes, one is built after the other, because ATTACH takes them in the order of their OIDs. Raises DataError if the
+    rows violate an index, TargetError, ServerError.
+    """
+    replacement = capture_table(connection, oid)
+    names, present = definition.name_indexes(oid), {index.name for index in replacement.indexes}
+    rows = {index.name: index for index in definition.indexes}
+    rounds: dict[int, list[Change]] = defaultdict(list)
+    equals: Counter[tuple[str | None, bool]] = Counter()
+    for part in sorted(parts, key=lambda part: part.facts.oid):
+        if names[part.name] not in present and not (part.constraint is not None and part.constraint.makes_index):
+            key = rows[part.name].body, rows[part.name].is_unique
+            change = Change(
+                kind="index",
+                name=part.name,
+                record=part.record(),
+                target_oid=oid,
+                target=definition.name,
+                relation_oid=oid,
+                load_id="",
+            )
+            rounds[equals[key]].append(change)
+            equals[key] += 1
+    table = sql.Identifier(replacement.table.schema, replacement.table.name)
+
+    def build(session: Connection, change: Change) -> float:
+        index, began_s = rows[change.name], time.perf_counter()
+        create = compose_create_index(index, table, sql.Identifier(names[index.name]))
+        with _finishing(definition, replacement.name), local_settings(session, default_tablespace=index.tablespace):
+            session.execute(create)
+        return time.perf_counter() - began_s
+
+    def note(change: Change, seconds: float) -> None:
+        _log.info("made index %s of %s in %.1f s", change.name, definition.name, seconds)
+
+    sizes = measure_tables(connection, [oid])
+    for changes in rounds.values():
+        plan = plan_builds(connection, len(changes), is_local=is_local)
+        Builders(opener, plan, order_by_cost(changes, sizes), sizes=sizes, build=build, note=note, look=None).run()
 
 
 def add_foreign_keys(
@@ -343,16 +408,18 @@ def _make_indexes(
 ) -> None:
     """Create the indexes, with their constraints, that do not exist yet."""
     constraints = {constraint.name: constraint for constraint in definition.constraints}
-    present = {index.name for index in replacement.indexes}
+    present = {index.name: index for index in replacement.indexes}
     names = definition.name_indexes(replacement.oid)
     for index in definition.indexes:
-        if names[index.name] in present or (only is not None and index.name not in only):
+        made, constraint = present.get(names[index.name]), constraints.get(index.constraint_name or "")
+        is_whole = made is not None and (constraint is None or made.constraint_name is not None)
+        if is_whole or (only is not None and index.name not in only):
             continue
         _log.info("making index %s of %s", index.name, definition.name)
-        constraint = constraints.get(index.constraint_name or "")
         table = replacement.table.schema, replacement.table.name
+        statements = compose_index(index, constraint, table, names[index.name])
         with local_settings(connection, default_tablespace=index.tablespace):
-            run_all(connection, compose_index(index, constraint, table, names[index.name]))
+            run_all(connection, statements if made is None else statements[1:])
 
 
 def _add_foreign_keys(

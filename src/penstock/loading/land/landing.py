@@ -14,10 +14,10 @@ from functools import partial
 
 from penstock.changes.records import find_changed
 from penstock.changes.tables.definition import TableDefinition, compose_create
-from penstock.changes.tables.parts import capture_many
+from penstock.changes.tables.parts import IndexPart, capture_many
 from penstock.core.catalogue.catalog import defer_constraints, find_references, read_partition_line
 from penstock.core.catalogue.staging import find_landing_table
-from penstock.core.catalogue.tables import analyze_table
+from penstock.core.catalogue.tables import analyze_table, freeze_table
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import DataError, PenstockError, TargetError
@@ -39,6 +39,7 @@ from penstock.loading.land.context import (
 )
 from penstock.loading.land.exchange import (
     add_foreign_keys,
+    build_together,
     capture_table,
     create_replacement,
     enforce_early,
@@ -47,6 +48,7 @@ from penstock.loading.land.exchange import (
     refuse_obstacles,
     swap_replacement,
 )
+from penstock.loading.land.partition import attach_partition, create_partition, model_partition, refuse_parent
 from penstock.loading.land.staging import Staging
 from penstock.loading.land.sync import describe_cascades, find_foreign_keys, refuse_reached
 from penstock.loading.values.plan import TargetPlan
@@ -86,19 +88,22 @@ class Replacement(LandingMethod):
         A table that an earlier run of the load has created is used if the old table's definition has not changed since.
         `suffix` ends the name of the new table. Raises TargetError.
         """
-        definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
+        landing = self._define(landing)
+        definition = landing.definition
+        assert definition is not None
         # Check this after the definition is read. If a load has dropped a part, so that the definition lacks it, the
         # check finds the record of the part. If that load has restored the part since, the check before the swap finds
         # that the definition has changed.
         if find_changed(self._connection, self._context.schema, [landing.facts.oid]):
+            table = landing.facts.parent or definition.name
             raise TargetError(
-                f'indexes, keys or triggers of table "{definition.name}" are dropped or disabled for a load',
+                f'indexes, keys or triggers of table "{table}" are dropped or disabled for a load',
                 detail="The new table would lack them.",
                 hint="Run the load again when that load has ended; penstock repair --plan shows them.",
             )
-        landing = replace(landing, definition=definition)
         retyped = landing.target.retyped
-        digest = hashlib.sha256(repr((definition, retyped) if retyped else definition).encode()).hexdigest()
+        meaning = landing.partition.meaning if landing.partition else (definition, retyped) if retyped else definition
+        digest = hashlib.sha256(repr(meaning).encode()).hexdigest()
         made = landing.record.table or f"penstock_{suffix}"
         name = TableName(schema=definition.table.schema, name=made)
         found = find_landing_table(self._connection, schema=definition.table.schema, name=name.name)
@@ -108,24 +113,38 @@ class Replacement(LandingMethod):
         if is_there:
             self._context.drop(landing.record)
         self._context.begin_anew(landing)
-        refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
-        self._refuse_publications(definition, name.name)
-        if retyped:
-            types = ", ".join(f'"{each.column}" {each.type_name} (was {each.was})' for each in retyped)
-            self._tools.notice(f'new types of columns in table "{definition.name}": {types}')
-        oid = create_replacement(self._connection, definition, name=name.name, retyped=retyped)
+        oid = self._create(landing, name.name)
         self._enforce_early(landing, definition, oid)
         record = replace(landing.record, kind="replacement", definition=digest)
         return self._context.note(landing, record, table=name, oid=oid)
 
+    def _define(self, landing: TargetLanding) -> TargetLanding:
+        """Return `landing` with the present definition of the table to be replaced."""
+        definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
+        return replace(landing, definition=definition)
+
+    def _create(self, landing: TargetLanding, name: str) -> int:
+        """Create the new table, and return its OID."""
+        definition, retyped = landing.definition, landing.target.retyped
+        assert definition is not None
+        refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
+        self._refuse_publications(definition, name)
+        if retyped:
+            types = ", ".join(f'"{each.column}" {each.type_name} (was {each.was})' for each in retyped)
+            self._tools.notice(f'new types of columns in table "{definition.name}": {types}')
+        return create_replacement(self._connection, definition, name=name, retyped=retyped)
+
+    def _list_indexes(self, landing: TargetLanding) -> Sequence[IndexPart]:
+        """Return the indexes of the old table."""
+        parts = capture_many(self._connection, [landing.facts.oid], what="indexes")
+        return [part for table in parts.values() for part in table.indexes]
+
     def _enforce_early(self, landing: TargetLanding, definition: TableDefinition, oid: int) -> None:
         """Before the rows are loaded, create the indexes and keys that may refuse some of them on the new table."""
         is_rejecting = self._context.plan.job.rules.on_error == "reject"
-        parts = capture_many(self._connection, [landing.facts.oid], what="indexes")
         early = {
             part.name
-            for table in parts.values()
-            for part in table.indexes
+            for part in self._list_indexes(landing)
             if part.facts.runs_functions or (is_rejecting and part.refuses_rows)
         }
         # Foreign keys to tables of this load are not created now: they would refuse rows that arrive before the
@@ -156,13 +175,17 @@ class Replacement(LandingMethod):
 
         Return, for each target, counts of 0 and the OID of the new table.
         """
+        self._add_late_keys()
+        return self._swap() if self._landings else []
+
+    def _add_late_keys(self) -> None:
+        """Add foreign keys to staged tables of the load, which have their rows now."""
         for landing in self._landings:
             if landing.target.follows:
                 assert landing.definition is not None and landing.record.oid is not None
                 wait = self._waiting_for_keys(landing)
                 with self._naming_late_keys(landing):
                     add_foreign_keys(self._connection, landing.definition, landing.record.oid, with_locks=wait)
-        return self._swap() if self._landings else []
 
     def _finish_replacement(self, landing: TargetLanding) -> None:
         assert landing.definition is not None and landing.record.oid is not None and landing.table is not None
@@ -175,12 +198,15 @@ class Replacement(LandingMethod):
                 with_locks=self._waiting_for_keys(landing),
             )
         try:
-            analyze_table(self._connection, landing.table)
+            self._analyze(landing.table)
         except PenstockError as error:
             if error.is_transient:
                 raise
             # Only warn: ANALYZE may fail because functions of the table's indexes need the user's search_path.
             self._tools.warnings.warn("upkeep", f'not analyzed: "{landing.facts.name}"; {error.message}')
+
+    def _analyze(self, table: TableName) -> None:
+        analyze_table(self._connection, table)
 
     @contextmanager
     def _naming_late_keys(self, landing: TargetLanding) -> Iterator[None]:
@@ -225,11 +251,77 @@ class Replacement(LandingMethod):
             refuse_unended(self._context, landing.facts, verb="replace")
 
 
+class Partition(Replacement):
+    """How new partitions are filled (--partition-of): COPY fills a table by itself, which is attached at the end."""
+
+    @staticmethod
+    def check(target: TargetPlan, connection: Connection, *, ledger_schema: str) -> None:  # noqa: ARG004
+        """Raise TargetError if the parent cannot get the partition. Change nothing."""
+        if target.facts is not None and target.job.for_values is not None and target.refusal is None:
+            refuse_parent(connection, target.facts, skips_triggers=target.skips_triggers)
+            model_partition(connection, target.facts, target.job.for_values)
+
+    def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:
+        """Do nothing: a published parent is refused by `check`."""
+
+    def _define(self, landing: TargetLanding) -> TargetLanding:
+        model = model_partition(self._connection, landing.facts, landing.target.job.for_values or "")
+        return replace(landing, definition=model.definition, partition=model)
+
+    def _create(self, landing: TargetLanding, name: str) -> int:
+        assert landing.partition is not None
+        return create_partition(self._connection, landing.partition, name=name)
+
+    def _list_indexes(self, landing: TargetLanding) -> Sequence[IndexPart]:
+        return () if landing.partition is None else landing.partition.indexes
+
+    def finish(self) -> None:
+        """Build the indexes of the new tables in several sessions, add keys and foreign keys, then VACUUM."""
+        for landing in self._landings:
+            assert landing.definition is not None and landing.record.oid is not None
+            build_together(
+                self._connection,
+                landing.definition,
+                landing.record.oid,
+                self._list_indexes(landing),
+                opener=self._tools,
+                is_local=self._plan.server.is_local,
+            )
+        super().finish()
+
+    def _analyze(self, table: TableName) -> None:
+        if self._plan.freeze.is_used:
+            super()._analyze(table)
+        else:
+            freeze_table(self._connection, table)
+
+    def list_locks(self) -> dict[int, LockMode]:
+        """Return no locks: ATTACH takes them itself, in its order."""
+        return {}
+
+    def land(self, note_statement: NoteStatement) -> list[LandedCounts]:  # noqa: ARG002 (for other ways)
+        """Attach the tables in the transaction that ends the load, and return counts of 0 and the tables' OIDs."""
+        self._add_late_keys()
+        return [self._attach(landing) for landing in self._landings]
+
+    def _attach(self, landing: TargetLanding) -> LandedCounts:
+        model, oid, facts = landing.partition, landing.record.oid, landing.facts
+        assert model is not None and oid is not None
+        refuse_parent(self._connection, facts, skips_triggers=landing.target.skips_triggers)
+        self._context.with_locks(
+            partial(attach_partition, self._connection, model, oid),
+            relations=[facts.oid, *filter(None, [model.parent.default_oid]), *facts.references],
+            what=f'attach "{facts.name}" to "{facts.parent}"',
+        )
+        return LandedCounts(number=landing.record.number, target_oid=oid)
+
+
 # The class for each value of Landing.where (core/values/mode.py), in the order in which the load's end calls them.
 LANDING_METHODS: dict[Where, type[LandingMethod]] = {
     "table": LandingMethod,
     "staging": Staging,
     "replacement": Replacement,
+    "partition": Partition,
 }
 
 
@@ -317,7 +409,7 @@ def foresee_landings(context: LandingContext, *, identity: str) -> None:
     is_new = not context.claim.is_resumed
     for number, target in enumerate(context.plan.targets):
         facts = target.facts
-        if facts is not None and ((target.landing.truncates and is_new) or target.is_replaced):
+        if facts is not None and ((target.landing.truncates and is_new) or target.landing.where == "replacement"):
             refuse_unended(context, facts, verb="replace" if target.is_replaced else "truncate")
         if facts is not None and not target.fills_table and is_new:
             LANDING_METHODS[target.landing.where](context).foresee(target, facts, _suffix(identity, number))

@@ -26,6 +26,7 @@ from penstock.ledger.values import LedgerObject
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import find_format
 from penstock.loading.plan.modes import explain_emptying
+from penstock.loading.plan.partitions import describe_partition, find_parents
 from penstock.loading.plan.target import TargetInput
 from penstock.loading.values.objects import ledger_object
 
@@ -70,14 +71,15 @@ def gather_inputs(
     the ledger's records of them before one is read, and raises an error for files that have changed. Raises
     TargetError, ServerError, and SourceError if no target has an object that can be read.
     """
-    server, tables = survey(connection, [target.into for target in job.targets])
+    targets, parents = find_parents(job.targets, connection)
+    server, tables = survey(connection, [target.into for target in targets])
     for finding in check_server(server) if stores else ():
         refuse(finding)
     failed: list[tuple[UnreadableObject, SourceError]] = []
     gathered = [
         _gather_target(
             target,
-            facts,
+            facts if parent is None else describe_partition(target, facts, parent, connection),
             sources=sources,
             connection=connection,
             server=server,
@@ -87,7 +89,8 @@ def gather_inputs(
             stores=stores,
             failed=failed,
         )
-        for target, facts in zip(job.targets, tables, strict=True)
+        for target, facts in zip(targets, tables, strict=True)
+        for parent in (None if target.partition_of is None else parents[target.partition_of],)
     ]
     inputs = tuple(each for each in gathered if each is not None)
     if failed and not inputs:
@@ -163,7 +166,9 @@ def _gather_target(
 
 def _loses_rows(target: TargetJob, facts: TableFacts | None, connection: Connection) -> bool:
     """Return whether a load removes rows that its table has."""
-    return facts is not None and target.landing.is_fresh and not is_empty(connection, facts.oid)
+    if facts is None or target.partition_of is not None:
+        return False
+    return target.landing.is_fresh and not is_empty(connection, facts.oid)
 
 
 def _count_lines(

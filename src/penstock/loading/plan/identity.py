@@ -118,6 +118,7 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str], ne
         "set": dict(target.job.set),
         "skip": target.job.skip,
         **_describe_given(target.job.dialect),
+        **({"partition": [str(target.job.partition_of), target.job.for_values]} if target.job.partition_of else {}),
         **({"only": sorted(target.job.only)} if target.job.only else {}),
     }
 

@@ -62,7 +62,7 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
         raise UsageError("--max-delete needs --mode sync", hint="No other mode deletes single rows.")
     if facts is None and job.transform is not None:
         raise UsageError("--create cannot be used with --transform", hint=f'Create table "{job.into}" first.')
-    if facts is not None and landing.where == "replacement" and facts.row_security_applies:
+    if facts is not None and landing.where in ("replacement", "partition") and facts.row_security_applies:
         raise TargetError(
             f'cannot replace table "{facts.name}": row-level security applies to the role',
             detail="Rows of the new table would not be checked against the policies.",
@@ -130,8 +130,11 @@ def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool)
     """Return how the records of a target become rows: by COPY into the table, by a staging table, or by a new table.
 
     COPY refuses a table whose row-level security applies to the role, so such a table needs a staging table. An atomic
-    load that truncates needs one too, because its TRUNCATE would block readers during the whole load.
+    load that truncates needs one too, because its TRUNCATE would block readers during the whole load. A partition that
+    exists is a table like others.
     """
+    if job.partition_of is not None and facts is not None and facts.parent is None:
+        return LANDINGS["append"]
     has_policies = facts is not None and facts.row_security_applies
     return job.landing.staged() if has_policies or (is_atomic and job.landing.truncates) else job.landing
 

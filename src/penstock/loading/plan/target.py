@@ -42,6 +42,7 @@ from penstock.loading.plan.modes import (
     with_columns,
 )
 from penstock.loading.plan.notices import check_switches, estimate_records, table_notices
+from penstock.loading.plan.partitions import refuse_existing
 from penstock.loading.values.plan import Edge, TargetPlan, create_table_facts, name_fields, table_after_creation
 
 
@@ -114,10 +115,11 @@ def plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) ->
         format=found.name,
         own=sample.own,
         unloaded=gathered.unloaded,
+        skips_triggers=rules.triggers == "disable",
         changes=() if facts is None else added_changes(facts, added),
     )
     column_map, refusal = _map_sample(found, gathered, target, rejects=rejects)
-    target = replace(target, column_map=column_map, refusal=refusal)
+    target = replace(target, column_map=column_map, refusal=refuse_existing(job, facts) or refusal)
     if target.created_key and not job.merge_key:
         check_key_names(table, target.created_key, column_map.columns)
     if table.row_triggers:

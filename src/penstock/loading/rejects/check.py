@@ -166,7 +166,10 @@ class _LoadCheck:
                     opened, block = taken
                     self._value_check.look(block, opened.work, opened.encoder)
                     columns = opened.encoder.spec.columns
-                    name = scratch.name_for(table_after_creation(opened.target), columns)
+                    facts = table_after_creation(opened.target)
+                    # A partition that the load makes does not exist: its rows are checked as those of the parent.
+                    like = facts if facts.parent is None else replace(facts, name=facts.parent)
+                    name = scratch.name_for(like, columns)
                     self._check_block(session, sorter, opened, block, TableName(schema="pg_temp", name=name))
             except Abandoned:
                 return

@@ -98,6 +98,8 @@ class TargetPlan:
     changes: tuple[ColumnChange, ...] = ()
     # The columns to which the new table of a replacement gives other types.
     retyped: tuple[ColumnChange, ...] = ()
+    # Whether INSERT triggers of the parent of a new partition are skipped (--triggers disable).
+    skips_triggers: bool = False
     # The tables whose rows a sync's deletions change, each with the foreign key's action.
     cascades: tuple[str, ...] = ()
     # The format of COPY in which rows are sent.
@@ -130,8 +132,13 @@ class TargetPlan:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether a new table replaces the old one when the load ends."""
-        return self.landing.where == "replacement"
+        """Whether COPY fills a new table, which replaces the old one or becomes a partition when the load ends."""
+        return self.landing.where in ("replacement", "partition")
+
+    @property
+    def is_partition(self) -> bool:
+        """Whether COPY fills a table that becomes a partition when the load ends."""
+        return self.landing.where == "partition"
 
     @property
     def takes_types(self) -> bool:

@@ -247,6 +247,8 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
     if target.create_columns is not None:
         kind = "text columns" if target.create_types is None else "columns"
         state = f"to be created, {len(target.create_columns)} {kind}{_describe_key(target)}"
+    elif target.is_partition and target.facts is not None:
+        state = f"to be made, and attached to {target.facts.parent} for values {target.job.for_values}"
     lines = line_up(
         [
             ("table", f"{target.table} ({state})"),

@@ -25,7 +25,7 @@ from penstock.core.connect.errors import rolled_back, translate_errors
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.host.disks import find_device, read_counters
 from penstock.core.host.machine import memory_bytes
-from penstock.core.host.process import holding_interrupts
+from penstock.core.host.process import holding_interrupts, server_cpu_s
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows, run_query
 from penstock.core.units import count_nouns
@@ -119,6 +119,11 @@ class ReplaySession:
         assert row is not None
         plan: dict[str, Any] = row[0][0]["Plan"]
         return plan
+
+    @property
+    def backend_pid(self) -> int:
+        """Return the process id of the session's backend, as the server reports it."""
+        return self._connection.info.backend_pid
 
     def cancel(self) -> None:
         """Cancel the running statement. Any thread may call this."""
@@ -353,9 +358,9 @@ def run_together(
     `device` is the tablespace's, whose rates are measured, and `block_bytes` is the server's block size. If a session
     fails, the others are cancelled. Raises ServerError.
     """
-    before = None if device is None else read_counters(device)
+    before, cpu_s = None if device is None else read_counters(device), server_cpu_s(sessions[0].backend_pid)
     elapsed_s, found = _explain_together(sessions, statement, tablespace, work_mem_bytes)
-    after = None if device is None else read_counters(device)
+    after, later_s = None if device is None else read_counters(device), server_cpu_s(sessions[0].backend_pid)
     plans = [each.plan for each in found]
     return StatementRun(
         elapsed_s=elapsed_s,
@@ -367,6 +372,7 @@ def run_together(
         workers_launched=sum(sum_field(plan, "Workers Launched") for plan in plans),
         spills=find_spills(plans[0], block_bytes=block_bytes),
         wait_s=_mean_wait_s(plans),
+        cpu_s=None if cpu_s is None or later_s is None else later_s - cpu_s,
         device=None if before is None or after is None else rates(before, after),
     )
 

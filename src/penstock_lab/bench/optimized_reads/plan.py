@@ -182,8 +182,9 @@ class QueryRuns:
     # The seconds of each round that a session waited for temporary files on the volume, the mean of all sessions. Empty
     # if the server does not time them.
     wait_s: tuple[float, ...] = ()
-    # The seconds of processors that each round on the volume used. Empty if the server is not on this machine.
-    busy_s: tuple[float, ...] = ()
+    # The seconds of processors that each round on the volume used in all processes of the server. Empty if it is not on
+    # this machine.
+    cpu_s: tuple[float, ...] = ()
     # The use of the volume while it had the temporary files.
     volume: QueryDeviceUse | None = None
     # The use of the local disk while it had the temporary files.
@@ -278,11 +279,11 @@ def forecast_s(run: QueryRuns, *, cpu_count: int) -> float:
     processors: sessions that wait for a disk do not wait for a processor.
 
     >>> run = QueryRuns(query="q", volume_s=(10.0,), local_s=(), temp_bytes=1, workers_planned=0, workers_launched=0,
-    ...     wait_s=(7.0,), busy_s=(8.0,))
+    ...     wait_s=(7.0,), cpu_s=(8.0,))
     >>> forecast_s(run, cpu_count=2), forecast_s(run, cpu_count=4)
     (4.0, 3.0)
     """
-    computed_s = typical_s(run.busy_s) / cpu_count if run.busy_s else 0.0
+    computed_s = typical_s(run.cpu_s) / cpu_count if run.cpu_s else 0.0
     return max(computed_s, typical_s(run.volume_s) - typical_s(run.wait_s))
 
 

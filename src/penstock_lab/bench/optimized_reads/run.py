@@ -21,7 +21,7 @@ from penstock.core.catalogue.catalog import read_server_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory, over_own_socket
 from penstock.core.connect.errors import translate_errors
 from penstock.core.host.disks import find_device, find_devices, read_counters
-from penstock.core.host.machine import Machine, busy_cpu_s, read_machine
+from penstock.core.host.machine import Machine, read_machine
 from penstock.core.slotted import slotted
 from penstock.core.values.server import ServerFacts
 from penstock.embedded.installations import default_installation
@@ -256,9 +256,7 @@ def _measure(target: _ReadsTarget, experiment: ReadsExperiment, say: Callable[[s
             for query in chosen:
                 seen.setdefault((sessions, query.name), _QueryMeasurements()).add(target, query, sessions, first=first)
     steps = tuple(
-        ReadsStep(
-            sessions=sessions, runs=tuple(seen[sessions, query.name].conclude(target, query.name) for query in chosen)
-        )
+        ReadsStep(sessions=sessions, runs=tuple(seen[sessions, query.name].conclude(query.name) for query in chosen))
         for sessions in experiment.sessions
     )
     version = target.sides["volume"][0].facts().version
@@ -268,8 +266,6 @@ def _measure(target: _ReadsTarget, experiment: ReadsExperiment, say: Callable[[s
 class _QueryMeasurements:
     def __init__(self) -> None:
         self._runs: dict[Side, list[StatementRun]] = {"volume": [], "local": []}
-        # The seconds of processors that each run on the volume used on this machine.
-        self._busy_s: list[float] = []
         self._counters: dict[str, list[tuple[DeviceCounters, DeviceCounters]]] = {}
 
     def add(self, target: _ReadsTarget, query: Query, sessions: int, *, first: Side) -> None:
@@ -283,16 +279,13 @@ class _QueryMeasurements:
             server.warm(query.table)
             devices = target.devices(side)
             before = {name: read_counters(device) for name, device in devices.items()}
-            busy_s = busy_cpu_s()
             self._runs[side].append(server.run(query.sql, sessions=sessions, tablespace=tablespace))
-            if side == "volume":
-                self._busy_s.append(busy_cpu_s() - busy_s)
             after = {name: read_counters(device) for name, device in devices.items()}
             for name, counters in before.items():
                 if counters is not None and (later := after[name]) is not None:
                     self._counters.setdefault(name, []).append((counters, later))
 
-    def conclude(self, target: _ReadsTarget, name: str) -> QueryRuns:
+    def conclude(self, name: str) -> QueryRuns:
         """Return the times and the use of devices of all runs of the query. `name` is the query's name."""
         last = self._runs["volume"][-1]
         return QueryRuns(
@@ -300,7 +293,7 @@ class _QueryMeasurements:
             volume_s=tuple(run.elapsed_s for run in self._runs["volume"]),
             local_s=tuple(run.elapsed_s for run in self._runs["local"]),
             wait_s=tuple(run.wait_s for run in self._runs["volume"] if run.wait_s is not None),
-            busy_s=() if target.volume_device is None else tuple(self._busy_s),
+            cpu_s=tuple(run.cpu_s for run in self._runs["volume"] if run.cpu_s is not None),
             temp_bytes=last.written_bytes,
             workers_planned=last.workers_planned,
             workers_launched=last.workers_launched,

@@ -1,0 +1,283 @@
+"""Models a new partition, makes it as a table by itself, and attaches it to its parent.
+
+A model is made by the server: a table like the parent, and temporary partitions with the bounds of all others. Both are
+rolled back. So nothing is locked against others, and errors have the server's words.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from psycopg import sql
+
+from penstock.changes.tables.definition import (
+    ConstraintRow,
+    DdlObstacle,
+    PublicationRow,
+    TableDefinition,
+    find_differences,
+    local_settings,
+    run_all,
+)
+from penstock.changes.tables.parts import IndexPart, capture_many
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import in_transaction, rolled_back, translate_errors
+from penstock.core.connect.search_path import users_settings
+from penstock.core.errors import ServerError, TargetError
+from penstock.core.slotted import slotted
+from penstock.core.sql import fetch_one, fetch_rows
+from penstock.core.units import MIB
+from penstock.core.values.table import TableFacts
+from penstock.loading.land.exchange import capture_table, create_replacement
+
+_log = logging.getLogger(__name__)
+
+# The name of the CHECK constraint that spares the scan of ATTACH. COPY names it in errors.
+BOUNDS = "penstock_bounds"
+
+# ATTACH reads the default partition under an ACCESS EXCLUSIVE lock. This much takes moments.
+_MOST_DEFAULT_BYTES = 64 * MIB
+
+
+@slotted
+class ParentRow:
+    """The row of partition_parent.sql: a partitioned table, as far as a new partition of it must be like it."""
+
+    oid: int
+    schema: str
+    name: str
+    # The partition key, as PARTITION BY takes it.
+    key: str
+    # The condition on the rows of a parent that is a partition itself, None for others.
+    own_bounds: str | None
+    # Empty for the default, as is the tablespace.
+    access_method: str
+    tablespace: str
+    # The names of the partitions and their bounds, in the same order, without the default partition.
+    partitions: list[str]
+    bounds: list[str]
+    default_oid: int | None
+    default_partition: str | None
+    # The actions of ALTER TABLE by which identity columns get the values of the parent's sequences.
+    defaults: list[str]
+
+    @property
+    def table(self) -> sql.Identifier:
+        """Return the parent's qualified name."""
+        return sql.Identifier(self.schema, self.name)
+
+
+@slotted
+class PartitionModel:
+    """A partition as it is to be, before it is attached."""
+
+    definition: TableDefinition
+    # The indexes of the model, which has been rolled back.
+    indexes: tuple[IndexPart, ...]
+    parent: ParentRow
+    # What follows PARTITION in ATTACH, as the server writes it: FOR VALUES ...
+    bounds: str
+    # The condition that all rows of the partition fulfil.
+    check: str
+
+    @property
+    def meaning(self) -> object:
+        """Return what must be the same if a table that an earlier run has made is to be attached."""
+        return self.definition, self.parent.oid, self.bounds, self.check
+
+
+def refuse_parent(connection: Connection, facts: TableFacts, *, skips_triggers: bool) -> None:
+    """Raise TargetError that lists all reasons why a partition cannot be built aside for the parent of `facts`."""
+    with translate_errors(f"looking at table {facts.parent}"):
+        lines = [
+            *fetch_rows(
+                connection,
+                "loading/partition_obstacles",
+                DdlObstacle,
+                oid=facts.oid,
+                skips_triggers=skips_triggers,
+                most_bytes=_MOST_DEFAULT_BYTES,
+            ),
+            *_find_publications(connection, facts.oid),
+        ]
+    if lines:
+        raise TargetError(
+            f'cannot build a partition of table "{facts.parent}" aside',
+            detail="\n".join(f"{each.kind}: {each.description}" for each in lines),
+            hint="Or make the partition by CREATE TABLE ... PARTITION OF, and load into it without --partition-of.",
+        )
+
+
+def _find_publications(connection: Connection, oid: int) -> list[DdlObstacle]:
+    """Return the publications of a table or an ancestor: rows that are loaded before the attach reach no subscriber."""
+    query = "SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(%s)"
+    found = {
+        row.name
+        for (line,) in connection.execute(query, [oid]).fetchall()
+        for row in fetch_rows(connection, "changes/ddl_publications", PublicationRow, oid=line)
+    }
+    text = "publication {} publishes it, and rows that are loaded before the attach would never reach its subscribers"
+    return [
+        DdlObstacle(kind="publication", description=text.format(sql.Identifier(name).as_string(None)))
+        for name in sorted(found)
+    ]
+
+
+def model_partition(connection: Connection, facts: TableFacts, for_values: str) -> PartitionModel:
+    """Return the model of a new partition. `facts` are those of the plan, `for_values` is the user's text.
+
+    Everything that is made is rolled back. Needs the parent's owner, CREATE on its schema and TEMPORARY on the
+    database. Raises TargetError if the bounds are no bounds or overlap another partition, if the default partition has
+    rows within them, or if the partition's name is taken, and ServerError.
+    """
+    # In ISO, dates and times are read again as they were written, whatever the session's DateStyle is.
+    with local_settings(connection, datestyle="ISO"):
+        with translate_errors(f"looking at table {facts.parent}"):
+            rows = fetch_rows(connection, "loading/partition_parent", ParentRow, oid=facts.oid)
+        if not rows:
+            raise TargetError(f'table "{facts.parent}" was dropped or is not partitioned any more')
+        parent = rows[0]
+        with translate_errors(f'trying the bounds of partition "{facts.name}"'):
+            bounds, check = _find_bounds(connection, parent, facts.name.name, for_values)
+            _refuse_default(connection, parent, check)
+        with translate_errors(f"modelling partition {facts.name}"), rolled_back(connection):
+            table = sql.Identifier(parent.schema, facts.name.name)
+            like = sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL {}){}{}")
+            connection.execute(
+                like.format(
+                    table,
+                    parent.table,
+                    sql.SQL("EXCLUDING IDENTITY EXCLUDING STATISTICS EXCLUDING COMMENTS"),
+                    sql.SQL(" USING {}" if parent.access_method else "").format(sql.Identifier(parent.access_method)),
+                    sql.SQL(" TABLESPACE {}" if parent.tablespace else "").format(sql.Identifier(parent.tablespace)),
+                )
+            )
+            (oid,) = fetch_one(connection, "SELECT %s::regclass::oid", [table.as_string(connection)])
+            made = capture_table(connection, oid)
+            indexes = capture_many(connection, [oid], what="indexes")[oid].indexes
+            of_parent = capture_table(connection, parent.oid).constraints
+    return PartitionModel(
+        definition=_define(made, of_parent, indexes), indexes=indexes, parent=parent, bounds=bounds, check=check
+    )
+
+
+def _define(made: TableDefinition, of_parent: Sequence[ConstraintRow], parts: Sequence[IndexPart]) -> TableDefinition:
+    """Return the definition of a table that was made like its parent, with the foreign keys of the parent.
+
+    Indexes are in the order in which they were made, which is the parent's.
+    """
+    order = {part.name: part.facts.oid for part in parts}
+    keys = [replace(each, comment=None) for each in of_parent if each.kind == "f"]
+    constraints = sorted((*made.constraints, *keys), key=lambda each: (each.kind, each.name))
+    return replace(
+        made,
+        table=replace(made.table, oid=0),
+        constraints=tuple(constraints),
+        publications=(),
+        indexes=tuple(sorted(made.indexes, key=lambda each: order[each.name])),
+    )
+
+
+def _find_bounds(connection: Connection, parent: ParentRow, name: str, for_values: str) -> tuple[str, str]:
+    """Return the bounds as the server writes them, and the condition on all rows of the partition."""
+    root, new = sql.Identifier("pg_temp", parent.name), sql.Identifier("pg_temp", name)
+    with rolled_back(connection):
+        create = sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {}) PARTITION BY {}")
+        connection.execute(create.format(sql.Identifier(parent.name), parent.table, sql.SQL(parent.key)))
+        taken = {parent.name, name}
+        statements = []
+        for number, (each, bounds) in enumerate(zip(parent.partitions, parent.bounds, strict=True)):
+            # Partitions of other schemas may have equal names.
+            label = each if each not in taken else f"penstock_{number}"
+            taken.add(label)
+            part = sql.SQL("CREATE TEMPORARY TABLE {} PARTITION OF {} {}")
+            statements.append(part.format(sql.Identifier(label), root, sql.SQL(bounds)))
+        run_all(connection, statements)
+        connection.execute(sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {})").format(sql.Identifier(name), root))
+        attach = sql.SQL("ALTER TABLE {} ATTACH PARTITION {} FOR VALUES {}")
+        with users_settings(connection):
+            # `binary` makes psycopg use the extended protocol, which refuses a text with a second statement.
+            connection.execute(attach.format(root, new, sql.SQL(for_values)), binary=True)
+        query = (
+            "SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid), pg_catalog.pg_get_partition_constraintdef(c.oid),"
+            " %s::regclass::oid FROM pg_catalog.pg_class AS c WHERE c.oid = %s::regclass"
+        )
+        found, check, oid = fetch_one(connection, query, [root.as_string(connection), new.as_string(connection)])
+    check = check.replace(f"satisfies_hash_partition('{oid}'::oid", f"satisfies_hash_partition('{parent.oid}'::oid")
+    return found, check if parent.own_bounds is None else f"({parent.own_bounds}) AND ({check})"
+
+
+def _refuse_default(connection: Connection, parent: ParentRow, check: str) -> None:
+    """Raise TargetError if the default partition has a row that belongs to the new partition."""
+    if parent.default_oid is None or parent.default_partition is None:
+        return
+    name, condition = sql.SQL(parent.default_partition), sql.SQL(check)
+    row = connection.execute(sql.SQL("SELECT FROM {} WHERE {} LIMIT 1").format(name, condition)).fetchone()
+    if row is not None:
+        raise TargetError(
+            f"default partition {parent.default_partition} has rows that belong to the new partition",
+            hint=f"Move them out of it first. They fulfil {check}.",
+        )
+
+
+def create_partition(connection: Connection, model: PartitionModel, *, name: str) -> int:
+    """Create the table `name` that becomes the partition, without indexes, and return its OID.
+
+    It has the bounds as a CHECK constraint, and the sequences of the parent's identity columns as defaults. Raises
+    TargetError, ServerError.
+    """
+    oid = create_replacement(connection, model.definition, name=name, like=model.parent.table)
+    actions = [
+        sql.SQL("ADD CONSTRAINT {} CHECK ({})").format(sql.Identifier(BOUNDS), sql.SQL(model.check)),
+        *map(sql.SQL, model.parent.defaults),
+    ]
+    table = sql.Identifier(model.definition.table.schema, name)
+    with translate_errors(f"creating table {name}"):
+        connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(actions)))
+    return oid
+
+
+def attach_partition(connection: Connection, model: PartitionModel, oid: int) -> None:
+    """Give the table its final name and attach it to its parent, in the caller's transaction.
+
+    ATTACH locks the parent so that readers and writers go on, the default partition against all, and the tables to
+    which foreign keys refer against writers. Raises TargetError, and ServerError, also if the partition then differs
+    from its model.
+    """
+    definition = model.definition
+    with in_transaction(connection, f"attaching partition {definition.name}"):
+        run_all(connection, _compose_attach(model, oid, name=capture_table(connection, oid).table.name))
+        # Since PostgreSQL 17, ATTACH makes columns identity columns as they are in the parent.
+        ignored = {"triggers", "publications", *(["columns"] if model.parent.defaults else [])}
+        by_name = replace(definition, indexes=tuple(sorted(definition.indexes, key=lambda each: each.name)))
+        differences = {*find_differences(by_name, capture_table(connection, oid))} - ignored
+        if differences:
+            raise ServerError(
+                f'partition "{definition.name}" is not like its parent',
+                detail=f"They differ in: {', '.join(sorted(differences))}. The table is not attached.",
+                hint="If the parent was altered since the load began, run the load again.",
+            )
+    _log.info("attached %s to %s.%s", definition.name, model.parent.schema, model.parent.name)
+
+
+def _compose_attach(model: PartitionModel, oid: int, *, name: str) -> list[sql.Composed | str]:
+    definition, parent = model.definition, model.parent
+    schema, final = definition.table.schema, sql.Identifier(definition.table.name)
+    table = sql.Identifier(schema, definition.table.name)
+    rename = sql.SQL("ALTER {} {} RENAME TO {}")
+    indexes = definition.name_indexes(oid)
+    defaults = [action.partition(" SET DEFAULT ")[0] + " DROP DEFAULT" for action in parent.defaults]
+    return [
+        rename.format(sql.SQL("TABLE"), sql.Identifier(schema, name), final),
+        sql.SQL("COMMENT ON TABLE {} IS NULL").format(table),
+        *(
+            rename.format(sql.SQL("INDEX"), sql.Identifier(schema, indexes[index.name]), sql.Identifier(index.name))
+            for index in definition.indexes
+        ),
+        *(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(action)) for action in defaults),
+        *definition.statements("swap"),
+        sql.SQL("ALTER TABLE {} ATTACH PARTITION {} {}").format(parent.table, table, sql.SQL(model.bounds)),
+        sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(table, sql.Identifier(BOUNDS)),
+    ]
