@@ -27,6 +27,11 @@ PLANTED = {
     "insert-pays-for-one-of-five-indexes": ("row-costs", ["index l5_id_idx"]),
     "insert-pays-for-a-gin-index": ("row-costs", ["index by_words"]),
     "wal-without-full-page-images": ("wal-write", ["no full-page images, so raising it gains little"]),
+    "other-programs": ("other-programs", ["perhaps this server's own clients among them"]),
+    "index-does-not-fit-into-memory": ("index-reads", ["by_key of public.wide", "after their WAL"]),
+    "temp-file-limit": ("temp-file-limit", ["(8MB)"]),
+    "trigger-that-waits-elsewhere": ("outside-wait", ["Timeout:PgSleep"]),
+    "standby-that-does-not-replay": ("standby-behind", ["server_b (write lag", "pg_wal_replay_resume()"]),
     "synchronous-standby-stalls": ("standby-behind", ["b1 (write lag", "it has stopped"]),
 }
 HARM = ("pg_cancel_backend", "pg_terminate_backend", "by more sessions", "rows at a time")

@@ -199,8 +199,8 @@ ADVICE: Final = {
         (
             RemedySentence(
                 "What waits is in the statement above, or in a function or trigger that it calls: an extension asks "
-                "another server (dblink, postgres_fdw), or pg_sleep is called. See that server and the way to it, ask "
-                "it for more rows at a time, and not in a trigger for each row."
+                "another server (dblink, postgres_fdw), or pg_sleep is called. See that server and the way to it, and "
+                "ask it once for many rows, not in a trigger for each."
             ),
         ),
         "record again: these waits are below a tenth of active time",
