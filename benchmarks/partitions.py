@@ -118,6 +118,7 @@ class _Table:
 
     def not_frozen(self) -> int:
         """Return how many pages of the partition a later VACUUM must freeze."""
+        self._run(f"ANALYZE {_NEW}")
         query = f"SELECT relpages - relallfrozen FROM pg_class WHERE oid = '{_NEW}'::regclass"
         row = self._execute(query.encode()).fetchone()
         return int(row[0]) if row is not None else -1

@@ -147,7 +147,7 @@ def _decide_table(parts: TableParts, facts: IndexPlanFacts) -> tuple[bool, str]:
     needed = len(parts.tables) + _LOCKS_PER_PART * (len(parts.all_indexes) + len(parts.all_foreign_keys))
     why_not = _first(
         (facts.indexes == "keep", "--indexes keep"),
-        (facts.job.landing.where in ("replacement", "partition"), "the new table gets them after it is loaded"),
+        (facts.job.landing.where == "replacement", "the new table gets them after it is loaded"),
         (table.kind not in ("r", "p"), "it is not a table"),
         (not table.is_owner, f'only owner "{table.owner}" may drop them'),
         (

@@ -20,13 +20,13 @@ def plan_indexes(
 ) -> list[TargetPlan]:
     """Return the targets, each with the decision which indexes and keys of its table are dropped.
 
-    Foreign keys that are dropped are removed from the references in `TargetPlan.facts`. Raises TargetError,
-    ServerError.
+    Foreign keys that are dropped are removed from the references in `TargetPlan.facts`. A partition that the load makes
+    has none yet. Raises TargetError, ServerError.
     """
     size_bytes = stored_size(targets)
     return [
         target
-        if target.facts is None or not (target.facts.has_indexes or target.facts.references)
+        if target.facts is None or target.is_partition or not (target.facts.has_indexes or target.facts.references)
         else _plan_table(
             target, target.facts, gather_facts(target, rules, size_bytes=size_bytes, tuning=tuning), connection
         )
