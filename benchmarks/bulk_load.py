@@ -1,4 +1,4 @@
-"""How fast are IMDb's files loaded on the article's volumes, by psql and penstock, and recovered? With a plot."""
+"""How fast are IMDb's files imported by the server, as published, or loaded by penstock, and recovered? A plot."""
 
 from __future__ import annotations
 

@@ -97,15 +97,10 @@ impl ColumnarDecoder {
     }
 
     #[getter]
-    fn size_bytes(&self) -> u64 {
-        self.file.size_bytes()
-    }
-
-    #[getter]
-    fn columns(&self) -> Vec<(&str, &str, Option<String>, bool)> {
+    fn columns(&self) -> Vec<(&str, &str, Option<String>, bool, u64)> {
         let describe = |column: &Column| column.kind.sql_type();
         let columns = self.file.columns.iter();
-        columns.map(|each| (each.name.as_str(), each.type_name.as_str(), describe(each), each.is_untold)).collect()
+        columns.map(|each| (&each.name[..], &each.type_name[..], describe(each), each.is_untold, each.bytes)).collect()
     }
 
     fn holds_texts(&self, py: Python<'_>, column: usize) -> PyResult<bool> {
@@ -142,7 +137,7 @@ impl ColumnarDecoder {
             return Err(PyValueError::new_err("a column has no binary format"));
         }
         let form = if is_binary { Form::Binary(wires) } else { Form::Text { rejects } };
-        let rows = Mutex::new(Rows::new(self.file.clone(), sent, form, ranges, block_bytes));
+        let rows = Mutex::new(Rows::new(self.file.clone(), sent, form, &ranges, block_bytes));
         Ok(ColumnarRows { rows, source: self.source.clone() })
     }
 }

@@ -358,13 +358,11 @@ class ColumnarDecoder:
     def parts(self) -> int:
         """Return the number of row groups or record batches."""
     @property
-    def size_bytes(self) -> int:
-        """Return the length of all values, decoded, or that of an Arrow file."""
-    @property
-    def columns(self) -> list[tuple[str, str, str | None, bool]]:
+    def columns(self) -> list[tuple[str, str, str | None, bool, int]]:
         """Return each column's name, its type's name in Arrow, the type of a column that has its values, and more.
 
-        The third is None if such values cannot be loaded. The last is whether it is unknown if they are texts or bytes.
+        The third is None if such values cannot be loaded. The fourth is whether it is unknown if they are texts or
+        bytes, and the last the length of all values, decoded; in an Arrow file all columns have the same.
         """
     def holds_texts(self, column: int) -> bool:
         """Return whether all values of a column of byte strings, or of lists of them, are UTF-8."""

@@ -42,7 +42,7 @@ pub enum Reason {
     Nanoseconds,
     #[error("the time is not one of a day")]
     NotOfADay,
-    #[error("the date is not a day in the range of type date")]
+    #[error("the date is not a day")]
     NotADay,
     #[error("a text has the character NUL, which PostgreSQL cannot store")]
     Nul,
@@ -131,7 +131,13 @@ fn write_value(cells: &Cells<'_>, row: usize, wire: Wire, out: &mut Vec<u8>) -> 
         (Values::Int(values), _) => write_numeric(i128::from(values.get(row)), 0, out),
         (Values::Unsigned(values), _) => write_numeric(i128::from(values[row]), 0, out),
         (Values::Text(strings) | Values::Json(strings), _) => write_text(strings, row, wire, out)?,
-        (Values::Date(days), _) => write_date(i32::try_from(days.get(row)).ok(), out)?,
+        (Values::Date(counts, per_day), _) => {
+            let count = counts.get(row);
+            if count % per_day != 0 {
+                return Err(Reason::NotADay);
+            }
+            write_date(i32::try_from(count / per_day).ok(), out)?;
+        }
         (Values::Float64(values), _) => put_float(out, values[row]),
         (Values::Float32(values), _) => put_float4(out, values[row]),
         (Values::Float16(values), _) => put_float4(out, values[row].to_f32()),
@@ -150,11 +156,6 @@ fn write_value(cells: &Cells<'_>, row: usize, wire: Wire, out: &mut Vec<u8>) -> 
             let time = to_microseconds(*unit, counts.get(row), 0)?;
             let time = time.filter(|time| (0..DAY_MICROSECONDS).contains(time));
             put(out, time.ok_or(Reason::NotOfADay)?.to_be_bytes());
-        }
-        (Values::Date64(counts), _) => {
-            let count = counts.get(row);
-            let day = i32::try_from(count / text::DAY_MS).ok().filter(|_| count % text::DAY_MS == 0);
-            write_date(Some(day.ok_or(Reason::NotADay)?), out)?;
         }
         (Values::Uuid(values), _) => put::<16>(out, values.value(row).try_into().unwrap_or_default()),
         (Values::Bytes(strings), Wire::Uuid) => put::<16>(out, strings.get(row).try_into().unwrap_or_default()),

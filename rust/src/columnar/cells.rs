@@ -4,16 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    ArrowDictionaryKeyType, Int16Type, Int32Type, Int64Type, Int8Type, RunEndIndexType, UInt16Type, UInt32Type,
-    UInt64Type, UInt8Type,
-};
-use arrow_array::{Array, BinaryViewArray, FixedSizeBinaryArray, GenericBinaryArray, RunArray};
+use arrow_array::{downcast_dictionary_array, downcast_run_array};
+use arrow_array::{Array, ArrayRef, BinaryViewArray, FixedSizeBinaryArray, GenericBinaryArray};
 use arrow_buffer::{i256, ArrowNativeType, BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow_schema::{DataType, FieldRef, TimeUnit};
 use half::f16;
 
 use super::kind::Kind;
+use super::text::DAY_MS;
 use super::FileError;
 
 /// The values of a column that has been decoded.
@@ -112,10 +110,8 @@ pub enum Values<'a> {
     Float32(ScalarBuffer<f32>),
     Float64(ScalarBuffer<f64>),
     Decimal(Decimals, i8),
-    /// Days since 1970-01-01.
-    Date(Ints),
-    /// Milliseconds since 1970-01-01.
-    Date64(Ints),
+    /// Counts since 1970-01-01, and how many of them are a day.
+    Date(Ints, i64),
     Time(Ints, TimeUnit),
     /// Whether they have a time zone comes last.
     Timestamp(Ints, TimeUnit, bool),
@@ -156,16 +152,8 @@ impl<'a> Cells<'a> {
 }
 
 fn find_values<'a>(kind: &'a Kind, array: &'a dyn Array) -> Result<Values<'a>, FileError> {
-    match array.data_type() {
-        DataType::Dictionary(keys, _) => return find_dictionary(kind, array, keys),
-        DataType::RunEndEncoded(ends, _) => {
-            return match ends.data_type() {
-                DataType::Int16 => find_runs::<Int16Type>(kind, array),
-                DataType::Int32 => find_runs::<Int32Type>(kind, array),
-                _ => find_runs::<Int64Type>(kind, array),
-            };
-        }
-        _ => {}
+    if let Some((place, values)) = find_shared(array) {
+        return Ok(Values::Shared(place, Box::new(Cells::new(kind, values)?)));
     }
     Ok(match kind {
         Kind::Null => Values::Null,
@@ -183,8 +171,8 @@ fn find_values<'a>(kind: &'a Kind, array: &'a dyn Array) -> Result<Values<'a>, F
         Kind::Uuid => Values::Uuid(find_fixed(array, 16)?),
         Kind::Int96 => Values::Int96(find_fixed(array, 12)?),
         // Parquet has no dates of milliseconds: these are read as the days that they are stored as.
-        Kind::Date64 if array.data_type() == &DataType::Date64 => Values::Date64(find_ints(array)?),
-        Kind::Date32 | Kind::Date64 => Values::Date(find_ints(array)?),
+        Kind::Date64 if array.data_type() == &DataType::Date64 => Values::Date(find_ints(array)?, DAY_MS),
+        Kind::Date32 | Kind::Date64 => Values::Date(find_ints(array)?, 1),
         Kind::Time(unit) => Values::Time(find_ints(array)?, *unit),
         Kind::Timestamp { unit, is_zoned } => Values::Timestamp(find_ints(array)?, *unit, *is_zoned),
         Kind::List(item) => {
@@ -288,39 +276,30 @@ fn find_lists(array: &dyn Array) -> Result<(ToItems<'_>, &dyn Array), FileError>
     })
 }
 
-fn find_dictionary<'a>(kind: &'a Kind, array: &'a dyn Array, keys: &DataType) -> Result<Values<'a>, FileError> {
-    fn find<'a, K: ArrowDictionaryKeyType>(kind: &'a Kind, array: &'a dyn Array) -> Result<Values<'a>, FileError> {
-        let array = array.as_dictionary_opt::<K>().ok_or_else(|| mismatch(array))?;
-        // A key has been checked, unless its row is null.
-        let keys = array.keys().values();
-        Ok(Values::Shared(Box::new(|row| keys[row].as_usize()), Box::new(Cells::new(kind, array.values())?)))
-    }
-    match keys {
-        DataType::Int8 => find::<Int8Type>(kind, array),
-        DataType::Int16 => find::<Int16Type>(kind, array),
-        DataType::Int32 => find::<Int32Type>(kind, array),
-        DataType::Int64 => find::<Int64Type>(kind, array),
-        DataType::UInt8 => find::<UInt8Type>(kind, array),
-        DataType::UInt16 => find::<UInt16Type>(kind, array),
-        DataType::UInt32 => find::<UInt32Type>(kind, array),
-        _ => find::<UInt64Type>(kind, array),
-    }
+/// Returns the values of a dictionary or of runs, and where the values of rows are in them.
+fn find_shared(array: &dyn Array) -> Option<(ToPlace<'_>, &ArrayRef)> {
+    downcast_dictionary_array!(
+        array => {
+            // A key has been checked, unless its row is null.
+            let keys = array.keys().values();
+            Some((Box::new(|row: usize| keys[row].as_usize()) as ToPlace<'_>, array.values()))
+        },
+        DataType::RunEndEncoded(..) => downcast_run_array!(
+            array => Some((Box::new(|row: usize| array.get_physical_index(row)) as ToPlace<'_>, array.values())),
+            _ => None
+        ),
+        _ => None
+    )
 }
 
-fn find_runs<'a, R: RunEndIndexType>(kind: &'a Kind, array: &'a dyn Array) -> Result<Values<'a>, FileError> {
-    let runs: &RunArray<R> = array.as_run_opt().ok_or_else(|| mismatch(array))?;
-    let place = |row| runs.get_physical_index(row);
-    Ok(Values::Shared(Box::new(place), Box::new(Cells::new(kind, runs.values())?)))
-}
-
-/// Returns the type in which arrays of a type are decoded: texts as byte strings, which need not be UTF-8.
-#[must_use]
-pub fn as_bytes(data_type: &DataType) -> DataType {
-    let part = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(as_bytes(field.data_type())));
+/// Returns a type with other types in place of those that have no parts. Without `is_encoded`, it has no dictionaries and
+/// runs.
+pub fn with_leaves(data_type: &DataType, is_encoded: bool, leaf: &mut impl FnMut(&DataType) -> DataType) -> DataType {
+    let mut part = |field: &FieldRef| {
+        let data_type = with_leaves(field.data_type(), is_encoded, leaf);
+        Arc::new(field.as_ref().clone().with_data_type(data_type))
+    };
     match data_type {
-        DataType::Utf8 => DataType::Binary,
-        DataType::LargeUtf8 => DataType::LargeBinary,
-        DataType::Utf8View => DataType::BinaryView,
         DataType::List(item) => DataType::List(part(item)),
         DataType::LargeList(item) => DataType::LargeList(part(item)),
         DataType::FixedSizeList(item, size) => DataType::FixedSizeList(part(item), *size),
@@ -328,8 +307,23 @@ pub fn as_bytes(data_type: &DataType) -> DataType {
         DataType::LargeListView(item) => DataType::LargeListView(part(item)),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(part).collect()),
         DataType::Map(entries, is_sorted) => DataType::Map(part(entries), *is_sorted),
-        DataType::Dictionary(keys, values) => DataType::Dictionary(keys.clone(), Box::new(as_bytes(values))),
-        DataType::RunEndEncoded(ends, values) => DataType::RunEndEncoded(ends.clone(), part(values)),
+        DataType::RunEndEncoded(ends, values) if is_encoded => DataType::RunEndEncoded(ends.clone(), part(values)),
+        DataType::RunEndEncoded(_, values) => with_leaves(values.data_type(), is_encoded, leaf),
+        DataType::Dictionary(keys, values) => match with_leaves(values, is_encoded, leaf) {
+            values if is_encoded => DataType::Dictionary(keys.clone(), Box::new(values)),
+            values => values,
+        },
+        other => leaf(other),
+    }
+}
+
+/// Returns the type of byte strings that are stored as these texts are. They need not be UTF-8.
+#[must_use]
+pub fn as_bytes(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8 => DataType::Binary,
+        DataType::LargeUtf8 => DataType::LargeBinary,
+        DataType::Utf8View => DataType::BinaryView,
         other => other.clone(),
     }
 }

@@ -3,143 +3,105 @@
 //! The decoder ignores the fields that say that columns are encrypted, and takes memory for as many elements as a list
 //! claims to have. The footer is in Thrift's compact protocol.
 
-const FILE_SCHEMA: i64 = 2;
-const SCHEMA_CHILDREN: i64 = 5;
-const FILE_GROUPS: i64 = 4;
-const FILE_ALGORITHM: i64 = 8;
-const GROUP_COLUMNS: i64 = 1;
-/// `crypto_metadata` and `encrypted_column_metadata` of a column chunk.
-const CHUNK_SECRETS: [i64; 2] = [8, 9];
+/// Where an element of the schema has the number of its children. A path has the numbers of fields, and 0 for what is in
+/// a list.
+const CHILDREN: &[i64] = &[2, 0, 5];
+/// `encryption_algorithm` of the file, and `crypto_metadata` and `encrypted_column_metadata` of a column chunk.
+const SECRETS: [&[i64]; 3] = [&[8], &[4, 0, 1, 0, 8], &[4, 0, 1, 0, 9]];
+
+/// The metadata of a column chunk, of which the fields from this one on are not needed: bloom filters and statistics.
+const COLUMN: &[i64] = &[4, 0, 1, 0, 3];
+const UNNEEDED: i64 = 14;
 
 const BYTE: u8 = 3;
-const I32: u8 = 5;
-const BINARY: u8 = 8;
-const LIST: u8 = 9;
-const SET: u8 = 10;
-const MAP: u8 = 11;
 const STRUCT: u8 = 12;
 
 /// Deeper values are not followed: footers have at most six levels.
 const MOST_DEPTH: usize = 16;
 
 /// Returns whether a footer says that columns of the file are encrypted. None for what is no footer.
-pub(crate) fn is_encrypted(footer: &[u8]) -> Option<bool> {
-    let most = i64::try_from(footer.len()).ok()?;
-    Reader { bytes: footer, most, depth: 0, is_encrypted: false }.read_file()
+///
+/// Fields of columns that the decoder reads and nobody needs get other numbers, so that it skips them: some writers have
+/// given these numbers to fields of their own.
+pub(crate) fn check_footer(footer: &mut [u8]) -> Option<bool> {
+    let Reader { is_encrypted, unneeded, .. } = read_struct(footer)?;
+    for at in unneeded {
+        footer[at] |= 0xf0;
+    }
+    Some(is_encrypted)
 }
 
-struct Reader<'a> {
+/// Returns what reading a struct at the start of bytes finds. None if it is not whole: the decoder would go through as many
+/// elements as a list claims to have.
+pub(crate) fn read_struct(bytes: &[u8]) -> Option<Reader<'_>> {
+    let most = i64::try_from(bytes.len()).ok()?;
+    let mut reader = Reader { bytes, most, path: Vec::new(), is_encrypted: false, unneeded: Vec::new() };
+    reader.skip(STRUCT)?;
+    Some(reader)
+}
+
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     /// The length of the footer: it has fewer elements than bytes.
     most: i64,
-    depth: usize,
+    path: Vec<i64>,
     is_encrypted: bool,
+    /// The places of the first field in each column that is not needed. The numbers of others are counted from its.
+    unneeded: Vec<usize>,
 }
 
 impl Reader<'_> {
-    fn read_file(mut self) -> Option<bool> {
-        self.read_struct(|reader, field, kind| match (field, kind) {
-            (FILE_SCHEMA, LIST) => reader.read_structs(Self::read_element),
-            (FILE_GROUPS, LIST) => reader.read_structs(Self::read_group),
-            (FILE_ALGORITHM, STRUCT) => reader.note(kind),
-            _ => reader.skip(kind),
-        })?;
-        Some(self.is_encrypted)
-    }
-
-    fn read_element(&mut self) -> Option<()> {
-        self.read_struct(|reader, field, kind| match (field, kind) {
-            (SCHEMA_CHILDREN, I32) => reader.number().filter(|&count| count < reader.most).map(drop),
-            _ => reader.skip(kind),
-        })
-    }
-
-    fn read_group(&mut self) -> Option<()> {
-        self.read_struct(|reader, field, kind| match (field, kind) {
-            (GROUP_COLUMNS, LIST) => {
-                reader.read_structs(|reader| {
-                    reader.read_struct(|reader, field, kind| {
-                        if CHUNK_SECRETS.contains(&field) {
-                            reader.note(kind)
-                        } else {
-                            reader.skip(kind)
-                        }
-                    })
-                })
-            }
-            _ => reader.skip(kind),
-        })
-    }
-
-    fn note(&mut self, kind: u8) -> Option<()> {
-        self.is_encrypted = true;
-        self.skip(kind)
-    }
-
-    /// Calls `read` with the number and type of each field. `read` must read or skip the field.
-    fn read_struct(&mut self, mut read: impl FnMut(&mut Self, i64, u8) -> Option<()>) -> Option<()> {
-        self.depth += 1;
-        let mut field = 0;
-        while self.depth < MOST_DEPTH {
-            let head = self.byte()?;
-            if head == 0 {
-                self.depth -= 1;
-                return Some(());
-            }
-            field = if head >> 4 == 0 { self.number()? } else { field + i64::from(head >> 4) };
-            read(self, field, head & 15)?;
-        }
-        None
-    }
-
-    fn read_structs(&mut self, mut read: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
-        let (count, kind) = self.list()?;
-        if kind != STRUCT {
-            return if count == 0 { Some(()) } else { None };
-        }
-        (0..count).try_for_each(|_| read(self))
-    }
-
     fn skip(&mut self, kind: u8) -> Option<()> {
+        self.is_encrypted |= SECRETS.contains(&&self.path[..]);
         match kind {
-            // A boolean's type says whether it is true.
-            1 | 2 => Some(()),
             BYTE => self.take(1).map(drop),
-            4..=6 => self.varint().map(drop),
+            4..=6 => self.number().filter(|&number| self.path != CHILDREN || number < self.most).map(drop),
             7 => self.take(8).map(drop),
-            BINARY => {
+            8 => {
                 let length = self.varint()?;
                 self.take(usize::try_from(length).ok()?).map(drop)
             }
-            LIST | SET => {
-                let (count, kind) = self.list()?;
-                (0..count).try_for_each(|_| self.skip_element(kind))
+            9 | 10 => {
+                let head = self.byte()?;
+                let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
+                (0..count).try_for_each(|_| self.skip_in(0, head & 15))
             }
-            MAP => {
+            11 => {
                 let count = self.varint()?;
                 let kinds = if count > 0 { self.byte()? } else { 0 };
-                (0..count).try_for_each(|_| {
-                    self.skip_element(kinds >> 4)?;
-                    self.skip_element(kinds & 15)
-                })
+                (0..count).try_for_each(|_| self.skip_in(0, kinds >> 4).and_then(|()| self.skip_in(0, kinds & 15)))
             }
-            STRUCT => self.read_struct(|reader, _, kind| reader.skip(kind)),
+            STRUCT => {
+                let mut field = 0;
+                loop {
+                    let (before, head) = (field, self.byte()?);
+                    field = match head >> 4 {
+                        _ if head == 0 => return Some(()),
+                        0 => self.number()?,
+                        more => before + i64::from(more),
+                    };
+                    if before < UNNEEDED && field >= UNNEEDED && head >> 4 > 0 && self.path == COLUMN {
+                        self.unneeded.push(usize::try_from(self.most).ok()? - self.bytes.len() - 1);
+                    }
+                    // A boolean's type says whether it is true.
+                    if !matches!(head & 15, 1 | 2) {
+                        self.skip_in(field, head & 15)?;
+                    }
+                }
+            }
             _ => None,
         }
     }
 
-    fn skip_element(&mut self, kind: u8) -> Option<()> {
-        self.depth += 1;
-        // In a list, a boolean takes a byte.
-        let skipped = if self.depth < MOST_DEPTH { self.skip(if kind <= 2 { BYTE } else { kind }) } else { None };
-        self.depth -= 1;
-        skipped
-    }
-
-    fn list(&mut self) -> Option<(u64, u8)> {
-        let head = self.byte()?;
-        let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
-        Some((count, head & 15))
+    /// Skips a value in another one. In a list or map, a boolean takes a byte.
+    fn skip_in(&mut self, field: i64, kind: u8) -> Option<()> {
+        if self.path.len() == MOST_DEPTH {
+            return None;
+        }
+        self.path.push(field);
+        self.skip(if kind <= 2 { BYTE } else { kind })?;
+        self.path.pop();
+        Some(())
     }
 
     fn take(&mut self, length: usize) -> Option<&[u8]> {
@@ -153,27 +115,41 @@ impl Reader<'_> {
     }
 
     fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 127) << shift;
-            if byte < 128 {
-                return Some(value);
-            }
-        }
-        None
+        take_varint(&mut self.bytes)
     }
 
     /// Reads a signed number, whose sign is in its lowest bit.
     fn number(&mut self) -> Option<i64> {
-        let value = self.varint()?;
-        Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+        self.varint().map(unfold)
     }
+}
+
+/// Takes a number from the start of bytes: seven bits of each byte, the lowest first.
+pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 127) << shift;
+        if byte < 128 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Returns a signed number, whose sign is in the lowest bit of this one.
+pub(crate) fn unfold(value: u64) -> i64 {
+    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn is_encrypted(footer: &[u8]) -> Option<bool> {
+        check_footer(&mut footer.to_vec())
+    }
 
     /// A footer with one row group and one column, as pyarrow writes it, but without the parts that are skipped.
     fn footer(chunk: &[u8], rest: &[u8]) -> Vec<u8> {
@@ -187,6 +163,14 @@ mod tests {
         assert_eq!(is_encrypted(&footer(&chunk, &[0x4c, 0x1c, 0, 0])), Some(true));
         assert_eq!(is_encrypted(&footer(&[&chunk[..], &[0x5c, 0x1c, 0, 0]].concat(), &[])), Some(true));
         assert_eq!(is_encrypted(&footer(&[0x8c, 0x1c, 0, 0], &[])), Some(true));
+    }
+
+    #[test]
+    fn fields_that_are_not_needed_get_other_numbers() {
+        let chunk = |head: u8| [&[0x3c, 0xd6, 2][..], &[head, 0x1c, 0, 0x15, 2, 0, 0]].concat();
+        let mut found = footer(&chunk(0x29), &[]);
+        assert_eq!(check_footer(&mut found), Some(false));
+        assert_eq!(found, footer(&chunk(0xf9), &[]));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct Column {
     pub kind: Kind,
     /// Whether the file does not say if the values are texts or bytes.
     pub is_untold: bool,
+    /// The length of the decoded values, or the column's share of the file.
+    pub bytes: u64,
 }
 
 /// A row group or a record batch.
@@ -44,8 +46,6 @@ pub type Batches = Box<dyn Iterator<Item = Result<Batch, FileError>> + Send>;
 pub(crate) trait Reader: Send + Sync {
     fn columns(&self) -> Vec<Column>;
     fn parts(&self) -> Vec<Part>;
-    /// Returns the length of the decoded values, or that of the file.
-    fn size_bytes(&self) -> u64;
     /// Returns the batches of a part, with the columns of these numbers in this order.
     fn read(&self, part: &Part, columns: &[usize]) -> Result<Batches, FileError>;
     /// What a part is called.
@@ -77,11 +77,6 @@ impl File {
             let rows = parts.last().map_or(0, |part| part.start + part.rows);
             Ok(Self { reader, columns, parts, rows })
         })
-    }
-
-    #[must_use]
-    pub fn size_bytes(&self) -> u64 {
-        self.reader.size_bytes()
     }
 
     #[must_use]

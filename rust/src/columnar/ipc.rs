@@ -11,7 +11,7 @@ use arrow_ipc::reader::FileDecoder;
 use arrow_ipc::{root_as_footer, root_as_message, Block, Endianness, Message, MetadataVersion};
 use arrow_schema::{Schema, SchemaRef};
 
-use super::cells::as_bytes;
+use super::cells::{as_bytes, with_leaves};
 use super::file::{Batches, Column, Part, Reader};
 use super::kind::{find_kind, name_type, Leaf};
 use super::{FileError, Source};
@@ -66,13 +66,17 @@ impl ArrowFile {
         let fields: Vec<_> = told
             .fields()
             .iter()
-            .map(|field| field.as_ref().clone().with_data_type(as_bytes(field.data_type())))
+            .map(|field| {
+                let data_type = with_leaves(field.data_type(), true, &mut as_bytes);
+                field.as_ref().clone().with_data_type(data_type)
+            })
             .collect();
         let columns = told.fields().iter().map(|field| Column {
             name: field.name().clone(),
             type_name: name_type(field),
             kind: find_kind(field, &mut || Leaf::Plain),
             is_untold: false,
+            bytes: length / told.fields().len() as u64,
         });
         let mut file = Self {
             source,
@@ -180,10 +184,6 @@ impl Reader for ArrowFile {
 
     fn parts(&self) -> Vec<Part> {
         self.parts.clone()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.length
     }
 
     fn read(&self, part: &Part, columns: &[usize]) -> Result<Batches, FileError> {

@@ -1,8 +1,6 @@
 //! The kinds of values that columns of files have, their types in `PostgreSQL`, and how they are sent.
 
-use std::fmt::Write as _;
-
-use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit, UnionMode};
+use arrow_schema::{DataType, Field, TimeUnit};
 
 /// What a column's values are, whatever their encoding and layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +47,6 @@ pub enum Kind {
 pub enum Leaf {
     Plain,
     Int96,
-    Interval,
     Uuid,
     Json,
     /// BINARY without a logical type, which some writers use for texts.
@@ -96,7 +93,6 @@ fn find_plain_kind(data_type: &DataType, next_leaf: &mut impl FnMut() -> Leaf) -
         },
         _ => match next_leaf() {
             Leaf::Int96 => Kind::Int96,
-            Leaf::Interval => Kind::Unknown,
             Leaf::Uuid => Kind::Uuid,
             Leaf::Json => Kind::Json,
             Leaf::Plain | Leaf::Untold => find_leaf_kind(data_type),
@@ -199,7 +195,7 @@ impl Kind {
             return false;
         }
         // A type without a limit keeps microseconds. Nanoseconds that do not fit are refused.
-        let is_rounded = |unit| limit >= 0 && limit < count_decimals(unit);
+        let is_rounded = |unit| limit >= 0 && limit < count_decimals(unit).cast_signed();
         match self {
             Self::Float { bits } => name != "float8" && (name != "float4" || *bits == 64),
             Self::Decimal { scale, .. } => name != "numeric" || i32::from(*scale).max(0) > limit,
@@ -219,7 +215,8 @@ impl Kind {
     }
 }
 
-fn count_decimals(unit: TimeUnit) -> i32 {
+/// Returns how many decimals of a second a unit has.
+pub(crate) fn count_decimals(unit: TimeUnit) -> u32 {
     match unit {
         TimeUnit::Second => 0,
         TimeUnit::Millisecond => 3,
@@ -228,91 +225,9 @@ fn count_decimals(unit: TimeUnit) -> i32 {
     }
 }
 
-/// Returns the name of a field's type, as Arrow's implementation in C++ writes it.
+/// Returns the name of a field's type.
 #[must_use]
 pub fn name_type(field: &Field) -> String {
-    let mut out = String::new();
-    match field.metadata().get(EXTENSION) {
-        Some(extension) => out = format!("extension<{extension}>"),
-        None => write_type(field.data_type(), &mut out),
-    }
-    out
-}
-
-fn name_field(field: &Field) -> String {
-    format!("{}: {}{}", field.name(), name_type(field), if field.is_nullable() { "" } else { " not null" })
-}
-
-fn write_type(data_type: &DataType, out: &mut String) {
-    let name = |data_type: &DataType| {
-        let mut name = String::new();
-        write_type(data_type, &mut name);
-        name
-    };
-    let join = |parts: Vec<String>| parts.join(", ");
-    // Writing to a string cannot fail.
-    let _ = match data_type {
-        DataType::Float16 => write!(out, "halffloat"),
-        DataType::Float32 => write!(out, "float"),
-        DataType::Float64 => write!(out, "double"),
-        DataType::Boolean => write!(out, "bool"),
-        DataType::Utf8 => write!(out, "string"),
-        DataType::LargeUtf8 => write!(out, "large_string"),
-        DataType::Utf8View => write!(out, "string_view"),
-        DataType::LargeBinary => write!(out, "large_binary"),
-        DataType::BinaryView => write!(out, "binary_view"),
-        DataType::FixedSizeBinary(width) => write!(out, "fixed_size_binary[{width}]"),
-        DataType::Date32 => write!(out, "date32[day]"),
-        DataType::Date64 => write!(out, "date64[ms]"),
-        DataType::Time32(unit) => write!(out, "time32[{}]", name_unit(*unit)),
-        DataType::Time64(unit) => write!(out, "time64[{}]", name_unit(*unit)),
-        DataType::Duration(unit) => write!(out, "duration[{}]", name_unit(*unit)),
-        DataType::Timestamp(unit, None) => write!(out, "timestamp[{}]", name_unit(*unit)),
-        DataType::Timestamp(unit, Some(zone)) => write!(out, "timestamp[{}, tz={zone}]", name_unit(*unit)),
-        DataType::Interval(IntervalUnit::MonthDayNano) => write!(out, "month_day_nano_interval"),
-        DataType::Interval(IntervalUnit::YearMonth) => write!(out, "month_interval"),
-        DataType::Interval(IntervalUnit::DayTime) => write!(out, "day_time_interval"),
-        DataType::Decimal32(precision, scale) => write!(out, "decimal32({precision}, {scale})"),
-        DataType::Decimal64(precision, scale) => write!(out, "decimal64({precision}, {scale})"),
-        DataType::Decimal128(precision, scale) => write!(out, "decimal128({precision}, {scale})"),
-        DataType::Decimal256(precision, scale) => write!(out, "decimal256({precision}, {scale})"),
-        DataType::List(item) => write!(out, "list<{}>", name_field(item)),
-        DataType::LargeList(item) => write!(out, "large_list<{}>", name_field(item)),
-        DataType::ListView(item) => write!(out, "list_view<{}>", name_field(item)),
-        DataType::LargeListView(item) => write!(out, "large_list_view<{}>", name_field(item)),
-        DataType::FixedSizeList(item, size) => write!(out, "fixed_size_list<{}>[{size}]", name_field(item)),
-        DataType::Struct(fields) => {
-            write!(out, "struct<{}>", join(fields.iter().map(|each| name_field(each)).collect()))
-        }
-        DataType::Map(entries, _) => match entries.data_type() {
-            DataType::Struct(parts) => {
-                write!(out, "map<{}>", join(parts.iter().map(|each| name_type(each)).collect()))
-            }
-            other => write!(out, "map<{}>", name(other)),
-        },
-        DataType::Dictionary(keys, values) => {
-            write!(out, "dictionary<values={}, indices={}, ordered=0>", name(values), name(keys))
-        }
-        DataType::RunEndEncoded(ends, values) => {
-            write!(out, "run_end_encoded<run_ends: {}, values: {}>", name_type(ends), name_type(values))
-        }
-        DataType::Union(fields, mode) => {
-            let mode = if *mode == UnionMode::Sparse { "sparse" } else { "dense" };
-            write!(
-                out,
-                "{mode}_union<{}>",
-                join(fields.iter().map(|(id, each)| format!("{}={id}", name_field(each))).collect())
-            )
-        }
-        other => write!(out, "{}", format!("{other:?}").to_lowercase()),
-    };
-}
-
-fn name_unit(unit: TimeUnit) -> &'static str {
-    match unit {
-        TimeUnit::Second => "s",
-        TimeUnit::Millisecond => "ms",
-        TimeUnit::Microsecond => "us",
-        TimeUnit::Nanosecond => "ns",
-    }
+    let extension = field.metadata().get(EXTENSION).map(|name| format!("extension<{name}>"));
+    extension.unwrap_or_else(|| field.data_type().to_string())
 }

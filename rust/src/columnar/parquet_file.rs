@@ -3,10 +3,11 @@
 //! Texts are decoded as byte strings, and timestamps of 96 bits as their bytes: the reader is given a schema without the
 //! types that it would check or convert. Byte strings are views of the pages, so a dictionary's values are not copied.
 
-use std::io::{self, Read};
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_schema::{DataType, Field, FieldRef, Fields};
+use arrow_schema::{DataType, Fields};
+use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups};
 use parquet::arrow::{parquet_to_arrow_field_levels, parquet_to_arrow_schema, ProjectionMask};
@@ -20,10 +21,11 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, SchemaDescriptor, Type, TypePtr};
 
-use super::delta::has_plausible_lengths;
-use super::encrypted::is_encrypted;
-use super::file::{Batches, Column, Part, Reader};
-use super::kind::{find_kind, name_type, Kind, Leaf};
+use super::cells::with_leaves;
+use super::delta::count_repeated;
+use super::encrypted::{check_footer, read_struct};
+use super::file::{self, text_kind, Batches, Column, Part};
+use super::kind::{find_kind, name_type, Leaf};
 use super::{FileError, Source};
 
 /// How many bytes at the file's end are read first, in one request to an object store. Most footers are shorter.
@@ -35,10 +37,15 @@ const END_BYTES: usize = 8;
 /// fixed cost of a batch is small for each row.
 const BATCH_ROWS: u64 = 16_384;
 const BATCH_BYTES: u64 = 4 << 20;
+/// The most bytes that values in the encoding `DELTA_BYTE_ARRAY` may repeat of those before them, in so many values.
+const MOST_REPEATED_BYTES: u64 = 256 << 20;
 
 /// In a row group of at most this size, compressed, each column is read in one piece. In a larger row group, each is
 /// read through a buffer. All buffers together take about this much memory.
 const WHOLE_BYTES: u64 = 64 << 20;
+/// The most bytes of a dictionary's page that are not in the length of its chunk.
+const MOST_UNCOUNTED_BYTES: i64 = 100;
+
 const LEAST_BUFFER_BYTES: u64 = 256 << 10;
 const MOST_BUFFER_BYTES: u64 = 16 << 20;
 
@@ -52,8 +59,8 @@ pub(crate) struct ParquetFile {
 
 impl ParquetFile {
     pub(crate) fn open(source: Arc<dyn Source>, length: u64) -> Result<Self, FileError> {
-        let footer = read_footer(&*source, length)?;
-        if is_encrypted(&footer).ok_or_else(|| FileError::damaged("its footer is damaged"))? {
+        let mut footer = read_footer(&*source, length)?.to_vec();
+        if check_footer(&mut footer).ok_or_else(|| FileError::damaged("its footer is damaged"))? {
             return Err(FileError::Encrypted);
         }
         let mut options = ParquetMetaDataOptions::new();
@@ -73,8 +80,18 @@ impl ParquetFile {
         let arrow = parquet_to_arrow_schema(schema, told.file_metadata().key_value_metadata());
         let arrow = arrow.or_else(|_| parquet_to_arrow_schema(schema, None)).map_err(FileError::damaged)?;
         let mut leaves = schema.columns().iter();
-        let fields = arrow.fields().iter().map(|field| decoded(field, &mut leaves)).collect();
-        Ok(Self { source, metadata, fields, columns: find_columns(arrow.fields(), schema) })
+        let fields = arrow.fields().iter().map(|field| {
+            let data_type = with_leaves(field.data_type(), false, &mut |leaf| decoded_leaf(leaf, leaves.next()));
+            Arc::new(field.as_ref().clone().with_data_type(data_type))
+        });
+        let fields = fields.collect();
+        let mut columns = find_columns(arrow.fields(), schema);
+        for group in metadata.row_groups() {
+            for (leaf, chunk) in group.columns().iter().enumerate() {
+                columns[schema.get_column_root_idx(leaf)].bytes += chunk.uncompressed_size().max(0).unsigned_abs();
+            }
+        }
+        Ok(Self { source, metadata, fields, columns })
     }
 }
 
@@ -131,28 +148,7 @@ fn without_logic(root: &Type) -> Result<TypePtr, FileError> {
     Ok(Arc::new(changed.map_err(FileError::damaged)?))
 }
 
-type Leaves<'a> = std::slice::Iter<'a, ColumnDescPtr>;
-
-/// Returns the field as it is decoded: byte strings as views, plain lists, and values without their encoding.
-fn decoded(field: &FieldRef, leaves: &mut Leaves<'_>) -> FieldRef {
-    Arc::new(Field::new(field.name(), decoded_type(field.data_type(), leaves), field.is_nullable()))
-}
-
-fn decoded_type(data_type: &DataType, leaves: &mut Leaves<'_>) -> DataType {
-    match data_type {
-        DataType::Dictionary(_, values) => decoded_type(values, leaves),
-        DataType::RunEndEncoded(_, values) => decoded_type(values.data_type(), leaves),
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::FixedSizeList(item, _)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item) => DataType::List(decoded(item, leaves)),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|field| decoded(field, leaves)).collect()),
-        DataType::Map(entries, is_sorted) => DataType::Map(decoded(entries, leaves), *is_sorted),
-        _ => decoded_leaf(data_type, leaves.next()),
-    }
-}
-
+/// Returns the type in which a leaf is decoded: byte strings as views.
 fn decoded_leaf(data_type: &DataType, leaf: Option<&ColumnDescPtr>) -> DataType {
     // The decoder takes byte strings for decimals of 64 bits only if they have a fixed length of at most 8.
     let is_narrow = leaf.is_some_and(|leaf| match leaf.physical_type() {
@@ -170,27 +166,22 @@ fn decoded_leaf(data_type: &DataType, leaf: Option<&ColumnDescPtr>) -> DataType 
 
 fn find_columns(fields: &Fields, schema: &SchemaDescriptor) -> Vec<Column> {
     let mut leaves = schema.columns().iter();
-    let mut found = Vec::new();
-    for field in fields {
-        let (mut is_untold, mut is_interval) = (false, false);
+    let columns = fields.iter().map(|field| {
+        let mut is_untold = false;
         let kind = find_kind(field, &mut || {
             let leaf = leaves.next().map_or(Leaf::Plain, |leaf| find_leaf(leaf));
             is_untold |= leaf == Leaf::Untold;
-            is_interval |= leaf == Leaf::Interval;
             leaf
         });
-        let is_untold = is_untold && super::file::text_kind(&kind).is_some();
-        let type_name = if is_interval { "INTERVAL".into() } else { name_type(field) };
-        let kind = if is_interval { Kind::Unknown } else { kind };
-        found.push(Column { name: field.name().clone(), type_name, kind, is_untold });
-    }
-    found
+        let is_untold = is_untold && text_kind(&kind).is_some();
+        Column { name: field.name().clone(), type_name: name_type(field), kind, is_untold, bytes: 0 }
+    });
+    columns.collect()
 }
 
 fn find_leaf(leaf: &ColumnDescriptor) -> Leaf {
     match (leaf.physical_type(), leaf.logical_type_ref(), leaf.converted_type()) {
         (PhysicalType::INT96, ..) => Leaf::Int96,
-        (_, _, ConvertedType::INTERVAL) => Leaf::Interval,
         (_, Some(LogicalType::Uuid), _) => Leaf::Uuid,
         (_, Some(LogicalType::Json), _) | (_, None, ConvertedType::JSON) => Leaf::Json,
         (PhysicalType::BYTE_ARRAY, None, ConvertedType::NONE) => Leaf::Untold,
@@ -198,7 +189,7 @@ fn find_leaf(leaf: &ColumnDescriptor) -> Leaf {
     }
 }
 
-impl Reader for ParquetFile {
+impl file::Reader for ParquetFile {
     fn columns(&self) -> Vec<Column> {
         self.columns.clone()
     }
@@ -213,10 +204,6 @@ impl Reader for ParquetFile {
                 part
             })
             .collect()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.metadata.row_groups().iter().map(|group| group.total_byte_size().max(0).unsigned_abs()).sum()
     }
 
     fn read(&self, part: &Part, columns: &[usize]) -> Result<Batches, FileError> {
@@ -271,7 +258,12 @@ impl RowGroups for OneGroup {
 
     fn column_chunks(&self, index: usize) -> ParquetResult<Box<dyn PageIterator>> {
         let columns = self.group().columns();
-        let column = &columns[index];
+        let told = &columns[index];
+        // Some writers state a place of the dictionary that is none, and others do not count the header of its page.
+        let dictionary = told.dictionary_page_offset().filter(|at| (1..told.data_page_offset()).contains(at));
+        let compressed = told.compressed_size().saturating_add(MOST_UNCOUNTED_BYTES);
+        let column = told.clone().into_builder().set_dictionary_page_offset(dictionary);
+        let column = &column.set_total_compressed_size(compressed).build()?;
         let (start, length) = column.byte_range();
         let whole: u64 = columns.iter().map(|each| each.compressed_size().max(0).unsigned_abs()).sum();
         let buffer = if whole <= WHOLE_BYTES {
@@ -284,7 +276,7 @@ impl RowGroups for OneGroup {
         let pages = SerializedPageReader::new(Arc::new(chunk), column, self.rows(), None)?;
         let left = column.num_values().max(0).unsigned_abs();
         let levels = [column.column_descr().max_rep_level(), column.column_descr().max_def_level()];
-        Ok(Box::new(OneChunk(Some(Box::new(CheckedPages { pages, left, levels })))))
+        Ok(Box::new(OneChunk(Some(Box::new(CheckedPages { pages, left, levels, counted: 0, repeated: 0 })))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
@@ -309,31 +301,36 @@ impl Iterator for OneChunk {
 
 impl PageIterator for OneChunk {}
 
-/// Pages whose numbers of values are checked before the decoder takes memory for them.
+/// Pages of which is checked, before the decoder takes memory for it, how many values they have, and how many bytes these
+/// repeat.
 struct CheckedPages {
     pages: SerializedPageReader<Chunk>,
     /// How many values the chunk may still have.
     left: u64,
     levels: [i16; 2],
+    /// Values, and what they repeat: of the last ones that may be in one batch.
+    counted: u64,
+    repeated: u64,
 }
 
 impl CheckedPages {
-    fn check(&mut self, page: Option<Page>) -> ParquetResult<Option<Page>> {
-        match &page {
+    fn check(&mut self, page: &Page) -> Result<(), &'static str> {
+        let count = u64::from(page.num_values());
+        if matches!(page, Page::DictionaryPage { .. }) {
             // Each value of a dictionary takes a byte at least.
-            Some(page @ Page::DictionaryPage { .. }) if page.num_values() as usize > page.buffer().len() => {
-                return Err(ParquetError::General("a dictionary has fewer values than it says".into()));
-            }
-            None | Some(Page::DictionaryPage { .. }) => {}
-            Some(page) if !has_plausible_lengths(page, self.levels) => {
-                return Err(ParquetError::General("a page has damaged lengths".into()));
-            }
-            Some(page) => {
-                let left = self.left.checked_sub(u64::from(page.num_values()));
-                self.left = left.ok_or_else(|| ParquetError::General("a page has too many values".into()))?;
-            }
+            let is_whole = count <= page.buffer().len() as u64;
+            return if is_whole { Ok(()) } else { Err("a dictionary has fewer values than it says") };
         }
-        Ok(page)
+        self.left = self.left.checked_sub(count).ok_or("a page has too many values")?;
+        if self.counted >= BATCH_ROWS {
+            (self.counted, self.repeated) = (0, 0);
+        }
+        self.counted += count;
+        self.repeated += count_repeated(page, self.levels).ok_or("a page has damaged lengths")?;
+        if self.repeated > MOST_REPEATED_BYTES {
+            return Err("too many bytes are repeated in the encoding DELTA_BYTE_ARRAY");
+        }
+        Ok(())
     }
 }
 
@@ -347,11 +344,18 @@ impl Iterator for CheckedPages {
 
 impl PageReader for CheckedPages {
     fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
         let page = self.pages.get_next_page()?;
-        self.check(page)
+        page.iter().try_for_each(|page| self.check(page)).map_err(|reason| ParquetError::General(reason.into()))?;
+        Ok(page)
     }
 
     fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
         self.pages.peek_next_page()
     }
 
@@ -360,7 +364,7 @@ impl PageReader for CheckedPages {
     }
 
     fn at_record_boundary(&mut self) -> ParquetResult<bool> {
-        self.pages.at_record_boundary()
+        Ok(self.left == 0 || self.pages.at_record_boundary()?)
     }
 }
 
@@ -398,30 +402,17 @@ impl Length for Chunk {
     }
 }
 
-/// The least bytes that are wanted for a page's header.
-const HEADER_BYTES: usize = 64;
-
-/// Reads from a place in a chunk. A page's header says by itself where it ends.
-struct From(Arc<dyn Source>, Bytes, u64, u64);
-
-impl Read for From {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.1.is_empty() {
-            let left = usize::try_from(self.3.saturating_sub(self.2)).unwrap_or(usize::MAX);
-            self.1 = self.0.read_at(self.2, left.min(1 << 20)).ok_or_else(|| io::Error::other("unread"))?;
-        }
-        let length = out.len().min(self.1.len());
-        self.1.copy_to_slice(&mut out[..length]);
-        self.2 += length as u64;
-        Ok(length)
-    }
-}
+/// The most bytes of a page's header.
+const HEADER_BYTES: usize = 64 << 10;
 
 impl ChunkReader for Chunk {
-    type T = From;
+    type T = Reader<Bytes>;
 
-    fn get_read(&self, start: u64) -> ParquetResult<From> {
-        Ok(From(self.source.clone(), self.take(start, HEADER_BYTES)?, start, self.end))
+    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
+        let found = self.take(start, HEADER_BYTES)?;
+        // The decoder asks for a header also if it has it, and then reads nothing.
+        let length = if read_struct(&found).is_some() { found.len() } else { 0 };
+        Ok(found.slice(..length).reader())
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {

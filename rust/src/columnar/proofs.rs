@@ -87,7 +87,7 @@ fn read(data: &[u8], is_parquet: bool) {
         let forms = choose_wire(&told.kind, &name).map(|wire| Form::Binary(vec![wire]));
         for form in forms.into_iter().chain([Form::Text { rejects: true }]) {
             let sent = vec![Sent { column, kind: told.kind.clone(), target: Target::new(&name) }];
-            let mut rows = Rows::new(file.clone(), sent, form, vec![(0, file.rows)], 4_096);
+            let mut rows = Rows::new(file.clone(), sent, form, &[(0, file.rows)], 4_096);
             let mut left = MOST_BLOCKS;
             while left > 0 && rows.next_block().is_ok_and(|block| block.is_some()) {
                 left -= 1;

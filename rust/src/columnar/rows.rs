@@ -67,27 +67,29 @@ pub struct Rows {
     file: Arc<File>,
     sent: Vec<Sent>,
     form: Form,
-    /// The rows that are left, in ascending ranges that do not overlap.
-    ranges: VecDeque<(u64, u64)>,
+    /// The rows that are left, in ascending ranges that do not overlap, each within a part.
+    left: VecDeque<(Part, u64, u64)>,
     /// A block ends with the row that makes it this long.
     block_bytes: usize,
-    parts: VecDeque<Part>,
     open: Option<(Part, Batches)>,
     /// The batch that is being written, and its first row in the file.
-    batch: Option<(u64, Batch)>,
+    batch: (u64, Batch),
     /// The block that follows a block that ended at a fault.
     held: Option<Block>,
 }
 
 impl Rows {
     #[must_use]
-    pub fn new(file: Arc<File>, sent: Vec<Sent>, form: Form, ranges: Vec<(u64, u64)>, block_bytes: usize) -> Self {
-        let parts = file.parts.iter().copied().collect();
-        let ranges = ranges.into_iter().filter(|(start, end)| start < end).collect();
-        Self { file, sent, form, ranges, block_bytes, parts, open: None, batch: None, held: None }
+    pub fn new(file: Arc<File>, sent: Vec<Sent>, form: Form, ranges: &[(u64, u64)], block_bytes: usize) -> Self {
+        let within = |part: &Part, &(start, end): &(u64, u64)| {
+            let (start, end) = (start.max(part.start), end.min(part.start + part.rows));
+            (start < end).then_some((*part, start, end))
+        };
+        let left = ranges.iter().flat_map(|range| file.parts.iter().filter_map(|part| within(part, range))).collect();
+        Self { file, sent, form, left, block_bytes, open: None, batch: (0, Batch::new()), held: None }
     }
 
-    /// Returns the next block, None behind the last one.
+    /// Returns the next block, None behind the last one. A block has rows of one part and of one range.
     ///
     /// # Errors
     ///
@@ -96,88 +98,49 @@ impl Rows {
         if let Some(held) = self.held.take() {
             return Ok(Some(held));
         }
-        let mut block: Option<Block> = None;
-        loop {
-            let Some(&(start, end)) = self.ranges.front() else {
-                return Ok(block);
-            };
-            // A block has rows of one part and of one range, and its rows follow each other.
-            if block.as_ref().is_some_and(|block| block.end != start) {
-                return Ok(block);
-            }
-            let Some((part, first, rows)) = self.seek(start, block.is_some())? else {
-                return Ok(block);
-            };
-            let last = end.min(first + rows);
-            let name = self.file.name_part(&part);
-            let block_now = block.get_or_insert_with(|| Block {
-                data: Vec::with_capacity(self.block_bytes + SLACK_BYTES),
-                start,
-                end: start,
-                part: name,
-                fault: None,
-            });
-            let stopped = self.write(block_now, first, last)?;
-            let reached = block_now.end + u64::from(stopped.is_some());
-            if reached == end {
-                self.ranges.pop_front();
-            } else if let Some(range) = self.ranges.front_mut() {
-                range.0 = reached;
-            }
-            if let Some(fault) = stopped {
-                if block_now.data.is_empty() {
-                    return Ok(Some(fault));
-                }
-                self.held = Some(fault);
-                return Ok(block);
-            }
-            if reached == end || block_now.data.len() >= self.block_bytes {
-                return Ok(block);
-            }
-        }
-    }
-
-    /// Finds the batch that has a row. Returns its part, its first row and its length. If `stays` is set, None if the
-    /// row is in a part that is not open.
-    fn seek(&mut self, row: u64, stays: bool) -> Result<Option<(Part, u64, u64)>, RowError> {
-        loop {
-            if let (Some((part, _)), Some((first, batch))) = (&self.open, &self.batch) {
-                let rows = count_rows(batch);
-                if row < first + rows {
-                    return Ok(Some((*part, *first, rows)));
-                }
-            }
-            let next = self.batch.take().map(|(first, batch)| first + count_rows(&batch));
-            if let Some((part, batches)) = &mut self.open {
-                let first = next.unwrap_or(part.start);
-                if row < part.start + part.rows {
-                    if let Some(batch) = batches.next() {
-                        self.batch = Some((first, batch?));
-                        continue;
-                    }
-                }
-                self.open = None;
-            }
-            if stays {
-                return Ok(None);
-            }
-            let part = self.parts.pop_front().ok_or_else(|| FileError::damaged("it has fewer rows than before"))?;
-            if row < part.start + part.rows {
-                let columns: Vec<_> = self.sent.iter().map(|sent| sent.column).collect();
-                self.open = Some((part, self.file.read(part, &columns)?));
-            }
-        }
-    }
-
-    /// Appends rows to a block until it is long enough, or up to `last`. Returns the row that stopped it by a fault.
-    fn write(&self, block: &mut Block, first: u64, last: u64) -> Result<Option<Block>, RowError> {
-        let Some((_, batch)) = &self.batch else {
+        let Some((part, start, end)) = self.left.pop_front() else {
             return Ok(None);
         };
+        let (data, name) = (Vec::with_capacity(self.block_bytes + SLACK_BYTES), self.file.name_part(&part));
+        let mut block = Block { data, start, end: start, part: name, fault: None };
+        while block.end < end && block.data.len() < self.block_bytes && self.held.is_none() {
+            self.seek(part, block.end)?;
+            self.held = self.write(&mut block, end)?;
+        }
+        let reached = block.end + u64::from(self.held.is_some());
+        if reached < end {
+            self.left.push_front((part, reached, end));
+        }
+        Ok(if block.data.is_empty() { self.held.take() } else { Some(block) })
+    }
+
+    /// Reads batches of a part up to the one that has a row.
+    fn seek(&mut self, part: Part, row: u64) -> Result<(), RowError> {
+        let open = self.open.take().filter(|(open, _)| *open == part);
+        let mut batches = if let Some((_, batches)) = open {
+            batches
+        } else {
+            self.batch = (part.start, Batch::new());
+            let columns: Vec<_> = self.sent.iter().map(|sent| sent.column).collect();
+            self.file.read(part, &columns)?
+        };
+        while row >= self.batch.0 + count_rows(&self.batch.1) {
+            let first = self.batch.0 + count_rows(&std::mem::take(&mut self.batch.1));
+            let batch = batches.next().ok_or_else(|| FileError::damaged("it has fewer rows than before"))?;
+            self.batch = (first, batch?);
+        }
+        self.open = Some((part, batches));
+        Ok(())
+    }
+
+    /// Appends rows of the batch to a block until it is long enough, or up to `end`. Returns the row that stopped it by a
+    /// fault.
+    fn write(&self, block: &mut Block, end: u64) -> Result<Option<Block>, RowError> {
+        let (first, batch) = &self.batch;
         let found = guard(|| {
             let cells = self.sent.iter().zip(batch).map(|(sent, array)| Cells::new(&sent.kind, array));
             let cells = cells.collect::<Result<Vec<_>, _>>()?;
-            Ok(self.write_rows(block, &cells, first, last))
+            Ok(self.write_rows(block, &cells, *first, end.min(first + count_rows(batch))))
         })?;
         found.map_err(RowError::Value)
     }

@@ -4,6 +4,7 @@
 //! and a rejected row has it, in a form that the server refuses.
 
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::io::Write as _;
 
 use arrow_buffer::i256;
@@ -11,6 +12,8 @@ use arrow_schema::TimeUnit;
 
 use super::binary::Reason;
 use super::cells::{Cells, Digits, Strings, Values};
+use super::kind::count_decimals;
+use crate::rewrite::escape_text;
 
 const DAY_S: i64 = 86_400;
 pub(crate) const DAY_MS: i64 = DAY_S * 1_000;
@@ -67,29 +70,15 @@ fn has_escapes(values: &Values<'_>) -> bool {
     )
 }
 
-/// Escapes what COPY text escapes from `start` on (copyto.c, `CopyAttributeOutText`), and returns whether there is a NUL.
+/// Escapes what COPY text escapes from `start` on, and returns whether there is a NUL.
 fn escape(out: &mut Vec<u8>, start: usize) -> bool {
     let is_special = |byte: &u8| matches!(byte, b'\\' | b'\t' | b'\n' | b'\r' | 0);
     let Some(first) = out[start..].iter().position(is_special) else {
         return false;
     };
     let rest = out.split_off(start + first);
-    let mut nul = false;
-    for byte in rest {
-        let letter = match byte {
-            b'\\' => b'\\',
-            b'\t' => b't',
-            b'\n' => b'n',
-            b'\r' => b'r',
-            _ => {
-                nul |= byte == 0;
-                out.push(byte);
-                continue;
-            }
-        };
-        out.extend_from_slice(&[b'\\', letter]);
-    }
-    nul
+    escape_text(&rest, b'\t', out);
+    memchr::memchr(0, &rest).is_some()
 }
 
 fn write_value(cells: &Cells<'_>, row: usize, target: Target, out: &mut Vec<u8>) -> Option<Reason> {
@@ -99,20 +88,18 @@ fn write_value(cells: &Cells<'_>, row: usize, target: Target, out: &mut Vec<u8>)
         Values::Bool8(values) => push_bool(values[row] != 0, out),
         Values::Int(values) => push_int(values.get(row), out),
         Values::Unsigned(values) => push_digits(values[row], 1, out),
-        Values::Float16(values) => push_float4(values[row].to_f32(), target, out),
-        Values::Float32(values) => push_float4(values[row], target, out),
-        Values::Float64(values) => {
-            let value = values[row];
-            if !(target.is_integer && push_whole(value, out)) {
-                push_shortest(&format!("{value:e}"), value, out);
-            }
-        }
+        Values::Float16(values) => push_float(values[row].to_f64(), &values[row].to_f32(), target, out),
+        Values::Float32(values) => push_float(values[row].into(), &values[row], target, out),
+        Values::Float64(values) => push_float(values[row], &values[row], target, out),
         Values::Decimal(values, scale) => match values.get(row) {
             Digits::Narrow(value) => push_decimal(&value.to_string(), *scale, out),
             Digits::Wide(value) => push_decimal(&i256::to_string(&value), *scale, out),
         },
-        Values::Date(days) => push_date(days.get(row), out),
-        Values::Date64(counts) => return push_date64(counts.get(row), out),
+        Values::Date(counts, per_day) if counts.get(row) % per_day == 0 => push_date(counts.get(row) / per_day, out),
+        Values::Date(counts, _) => {
+            push_instant(counts.get(row).into(), TimeUnit::Millisecond, "", "", out);
+            return Some(Reason::NotADay);
+        }
         Values::Time(counts, unit) => return push_time(counts.get(row), *unit, out),
         Values::Timestamp(counts, unit, is_zoned) => {
             return push_timestamp(i128::from(counts.get(row)), *unit, *is_zoned, out)
@@ -120,9 +107,7 @@ fn write_value(cells: &Cells<'_>, row: usize, target: Target, out: &mut Vec<u8>)
         Values::Int96(values) => {
             let (day, nanoseconds) = split_int96(values.value(row));
             let count = i128::from(day) * i128::from(DAY_S) * 1_000_000_000 + i128::from(nanoseconds);
-            let is_exact = nanoseconds % 1_000 == 0;
-            let unit = if is_exact { TimeUnit::Microsecond } else { TimeUnit::Nanosecond };
-            return push_timestamp(if is_exact { count.div_euclid(1_000) } else { count }, unit, false, out);
+            return push_timestamp(count, TimeUnit::Nanosecond, false, out);
         }
         Values::Text(strings) | Values::Json(strings) => out.extend_from_slice(strings.get(row)),
         Values::Bytes(strings) if target.is_uuid && strings.get(row).len() == 16 => push_uuid(strings.get(row), out),
@@ -227,15 +212,18 @@ fn push_json(cells: &Cells<'_>, row: usize, out: &mut Vec<u8>) -> Option<Reason>
         | Values::Bool8(_)
         | Values::Int(_)
         | Values::Unsigned(_)
-        | Values::Float16(_)
-        | Values::Float32(_)
-        | Values::Float64(_)
         | Values::Decimal(..)
         | Values::Json(_) => write_value(cells, row, Target::default(), out),
-        _ => {
+        values => {
             let mut text = Vec::new();
             let fault = write_value(cells, row, Target::default(), &mut text);
-            quote(&text, out);
+            // JSON has no number for these: as `to_jsonb` writes them, they are texts.
+            let is_number = matches!(values, Values::Float16(_) | Values::Float32(_) | Values::Float64(_));
+            if is_number && !text.ends_with(b"NaN") && !text.ends_with(b"Infinity") {
+                out.extend_from_slice(&text);
+            } else {
+                quote(&text, out);
+            }
             fault
         }
     }
@@ -296,12 +284,6 @@ fn push_digits(mut value: u64, width: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-fn push_float4(value: f32, target: Target, out: &mut Vec<u8>) {
-    if !(target.is_integer && push_whole(f64::from(value), out)) {
-        push_shortest(&format!("{value:e}"), f64::from(value), out);
-    }
-}
-
 /// Writes a whole number without a point or an exponent, so that integer columns can read it, and returns whether it is
 /// one. pandas stores integers as floating-point numbers if the column has nulls.
 #[allow(clippy::cast_possible_truncation)] // it is whole, and fits
@@ -313,57 +295,29 @@ fn push_whole(value: f64, out: &mut Vec<u8>) -> bool {
     is_whole
 }
 
-/// Writes a number from its shortest digits and exponent: as Arrow does, with an exponent below -6 and from 10 on.
-fn push_shortest(scientific: &str, value: f64, out: &mut Vec<u8>) {
-    if !value.is_finite() {
-        let name: &[u8] = if value.is_nan() { b"nan" } else { b"inf" };
-        out.extend_from_slice(if value < 0.0 { b"-" } else { b"" });
-        out.extend_from_slice(name);
+/// Writes a number, which is given twice, by its shortest digits. Infinities have the name that `PostgreSQL` gives them.
+fn push_float(value: f64, same: &impl Debug, target: Target, out: &mut Vec<u8>) {
+    if target.is_integer && push_whole(value, out) {
         return;
     }
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let digits = digits.strip_prefix('-').map_or(digits, |digits| {
-        out.push(b'-');
-        digits
-    });
-    if !(-6..10).contains(&exponent) {
-        let sign = if exponent > 0 { "+" } else { "" };
-        let _ = write!(out, "{digits}e{sign}{exponent}");
-        return;
-    }
-    let digits: Vec<u8> = digits.bytes().filter(|&byte| byte != b'.').collect();
-    push_point(&digits, exponent + 1, out);
-}
-
-/// Writes digits with a point after the first `whole` of them, which may be none or more than there are.
-fn push_point(digits: &[u8], whole: i32, out: &mut Vec<u8>) {
-    let zeros = |count: usize, out: &mut Vec<u8>| out.resize(out.len() + count, b'0');
-    match usize::try_from(whole) {
-        Ok(whole) if whole >= digits.len() => {
-            out.extend_from_slice(digits);
-            zeros(whole - digits.len(), out);
-        }
-        Ok(whole) if whole > 0 => {
-            out.extend_from_slice(&digits[..whole]);
-            out.push(b'.');
-            out.extend_from_slice(&digits[whole..]);
-        }
-        _ => {
-            out.extend_from_slice(b"0.");
-            zeros(whole.unsigned_abs() as usize, out);
-            out.extend_from_slice(digits);
-        }
+    let start = out.len();
+    let _ = write!(out, "{same:?}");
+    if out[start..].ends_with(b".0") {
+        out.truncate(out.len() - 2);
+    } else if value.is_infinite() {
+        out.truncate(out.len() - 3);
+        out.extend_from_slice(b"Infinity");
     }
 }
 
 fn push_decimal(number: &str, scale: i8, out: &mut Vec<u8>) {
-    let digits = number.strip_prefix('-').map_or(number, |digits| {
-        out.push(b'-');
-        digits
-    });
-    let digits = if digits == "0" && scale < 0 { return out.push(b'0') } else { digits.as_bytes() };
-    push_point(digits, i32::try_from(digits.len()).unwrap_or(0) - i32::from(scale), out);
+    let (sign, digits) = number.split_at(usize::from(number.starts_with('-')));
+    let (places, decimals) = (usize::from(scale.unsigned_abs()), usize::try_from(scale).unwrap_or(0));
+    let digits = format!("{digits:0>least$}", least = decimals + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - decimals);
+    let point = if decimals > 0 { "." } else { "" };
+    let zeros = if scale < 0 && whole != "0" { places } else { 0 };
+    let _ = write!(out, "{sign}{whole}{:0<zeros$}{point}{fraction}", "");
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -395,74 +349,51 @@ pub(crate) fn split_int96(bytes: &[u8]) -> (i64, i64) {
     (i64::from(u32::from_le_bytes(day.try_into().unwrap_or_default())) - JULIAN_EPOCH, nanoseconds)
 }
 
-fn per_second(unit: TimeUnit) -> (i128, usize) {
-    match unit {
-        TimeUnit::Second => (1, 0),
-        TimeUnit::Millisecond => (1_000, 3),
-        TimeUnit::Microsecond => (1_000_000, 6),
-        TimeUnit::Nanosecond => (1_000_000_000, 9),
-    }
+fn per_second(unit: TimeUnit) -> i64 {
+    10_i64.pow(count_decimals(unit))
 }
 
-fn push_date64(count: i64, out: &mut Vec<u8>) -> Option<Reason> {
-    if let (0, Ok(day)) = (count % DAY_MS, i32::try_from(count / DAY_MS)) {
-        push_date(i64::from(day), out);
-        return None;
+/// Returns a count in microseconds if it is one of whole microseconds in nanoseconds, and what follows one of others.
+fn round(count: i128, unit: TimeUnit) -> (i128, TimeUnit, &'static str) {
+    match unit {
+        TimeUnit::Nanosecond if count % 1_000 == 0 => (count / 1_000, TimeUnit::Microsecond, ""),
+        TimeUnit::Nanosecond => (count, unit, " ns"),
+        _ => (count, unit, ""),
     }
-    let has_fraction = count % 1_000 != 0;
-    let unit = if has_fraction { TimeUnit::Millisecond } else { TimeUnit::Second };
-    push_instant(i128::from(if has_fraction { count } else { count / 1_000 }), unit, b"", out);
-    Some(Reason::NotADay)
 }
 
 fn push_timestamp(count: i128, unit: TimeUnit, is_zoned: bool, out: &mut Vec<u8>) -> Option<Reason> {
-    let zone: &[u8] = if is_zoned { b"+00" } else { b"" };
-    if unit != TimeUnit::Nanosecond {
-        push_instant(count, unit, zone, out);
-        return None;
-    }
-    if count % 1_000 == 0 {
-        push_instant(count / 1_000, TimeUnit::Microsecond, zone, out);
-        return None;
-    }
-    push_instant(count, unit, if is_zoned { b" ns+00" } else { b" ns" }, out);
-    Some(Reason::Nanoseconds)
+    let (count, unit, odd) = round(count, unit);
+    push_instant(count, unit, odd, if is_zoned { "+00" } else { "" }, out);
+    (!odd.is_empty()).then_some(Reason::Nanoseconds)
 }
 
 fn push_time(count: i64, unit: TimeUnit, out: &mut Vec<u8>) -> Option<Reason> {
-    let (per_second, _) = per_second(unit);
-    if !(0..i128::from(DAY_S) * per_second).contains(&i128::from(count)) {
+    if !(0..DAY_S * per_second(unit)).contains(&count) {
         let _ = write!(out, "<value out of range: {count}>");
         return Some(Reason::NotOfADay);
     }
-    if unit != TimeUnit::Nanosecond {
-        push_clock(count.into(), unit, out);
-    } else if count % 1_000 == 0 {
-        push_clock(i128::from(count) / 1_000, TimeUnit::Microsecond, out);
-    } else {
-        push_clock(count.into(), unit, out);
-        out.extend_from_slice(b" ns");
-        return Some(Reason::Nanoseconds);
-    }
-    None
+    let (count, unit, odd) = round(count.into(), unit);
+    push_clock(count, unit, out);
+    out.extend_from_slice(odd.as_bytes());
+    (!odd.is_empty()).then_some(Reason::Nanoseconds)
 }
 
 /// Writes a count of units since 1970-01-01 00:00:00, with all decimals of the unit.
-fn push_instant(count: i128, unit: TimeUnit, suffix: &[u8], out: &mut Vec<u8>) {
-    let per_day = i128::from(DAY_S) * per_second(unit).0;
+fn push_instant(count: i128, unit: TimeUnit, odd: &str, zone: &str, out: &mut Vec<u8>) {
+    let per_day = i128::from(DAY_S * per_second(unit));
     let day = i64::try_from(count.div_euclid(per_day)).unwrap_or(i64::MAX);
     let (year, month, day_of_month) = split_day(day);
     push_day(year, month, day_of_month, out);
     out.push(b' ');
     push_clock(count.rem_euclid(per_day), unit, out);
-    out.extend_from_slice(suffix);
+    let _ = write!(out, "{odd}{zone}");
     push_era(year, out);
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is one of a day
 fn push_clock(count: i128, unit: TimeUnit, out: &mut Vec<u8>) {
-    let (per_second, decimals) = per_second(unit);
-    let (count, per_second) = (count as u64, per_second as u64);
+    let (count, per_second, decimals) = (count as u64, per_second(unit) as u64, count_decimals(unit) as usize);
     let second = count / per_second;
     push_digits(second / 3_600, 2, out);
     out.push(b':');
@@ -519,18 +450,25 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_arrow_writes_them() {
-        let float = |value: f64| text(|out| push_shortest(&format!("{value:e}"), value, out));
-        let found: Vec<_> =
-            [1.0, 0.1, 1e10, 1e9, 1e-6, 1.5e-7, 123_456_789.125, -0.0, 5e-324, f64::NEG_INFINITY].map(float).into();
-        assert_eq!(
-            found,
-            ["1", "0.1", "1e+10", "1000000000", "0.000001", "1.5e-7", "123456789.125", "-0", "5e-324", "-inf"]
-        );
+    fn numbers_are_those_that_they_were() {
+        let float = |value: f64| text(|out| push_float(value, &value, Target::default(), out));
+        let found: Vec<_> = [1.0, 0.1, 1e15, 1e16, 1.5e-7, 123_456_789.125, -0.0, 5e-324, f64::NEG_INFINITY, f64::NAN]
+            .map(float)
+            .into();
+        let expected =
+            ["1", "0.1", "1000000000000000", "1e16", "1.5e-7", "123456789.125", "-0", "5e-324", "-Infinity", "NaN"];
+        assert_eq!(found, expected);
         let decimal = |number, scale| text(|out| push_decimal(number, scale, out));
         assert_eq!(
-            [decimal("150", 2), decimal("-2", 3), decimal("0", 2), decimal("12", -2), decimal("0", -2)],
-            ["1.50", "-0.002", "0.00", "1200", "0"]
+            [
+                decimal("150", 2),
+                decimal("-2", 3),
+                decimal("0", 2),
+                decimal("-12", -2),
+                decimal("0", -2),
+                decimal("7", 0)
+            ],
+            ["1.50", "-0.002", "0.00", "-1200", "0", "7"]
         );
     }
 

@@ -74,7 +74,7 @@ def test_columnar_files_are_left_to_the_client() -> None:
     """COPY on the server has no Parquet."""
     plan = make_plan()
     plan.targets[0].format = "columnar"  # type: ignore[misc]
-    plan.targets[0].own = ColumnarSample(format="parquet", fields=(), rows=1, parts=1, row_bytes=1.0)  # type: ignore[misc]
+    plan.targets[0].own = ColumnarSample(format="parquet", fields=(), rows=1, parts=1)  # type: ignore[misc]
     with pytest.raises(UsageError, match="--via server cannot be used with format parquet"):
         choose(plan, _FACTS)
 

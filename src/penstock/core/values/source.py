@@ -138,7 +138,9 @@ class ColumnarField:
     # The type of a table's column that is created for this column, None if penstock cannot load values of this type.
     sql_type: str | None
     # Whether the file does not say if the values are texts or bytes.
-    is_untold: bool = False
+    is_untold: bool
+    # The expected length of a value as COPY text, 0 in a file without rows.
+    value_bytes: float
 
 
 @slotted
@@ -150,15 +152,8 @@ class ColumnarSample:
     rows: int
     # The number of row groups (Parquet) or record batches (Arrow).
     parts: int
-    # The mean length of a row as COPY text, 0 for a file without rows.
-    row_bytes: float
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the columns, in the file's order."""
         return tuple(field.name for field in self.fields)
-
-    @property
-    def text_bytes(self) -> float:
-        """Return the expected length of all rows as COPY text."""
-        return self.rows * self.row_bytes

@@ -43,8 +43,8 @@ class Columnar(Format):
     import_obstacle = "COPY on the server reads text only."
     # Hints by SQLSTATE, in place of hints that name options of text.
     hints: Mapping[str, str] = {
-        "22021": "Write the file with texts that are valid UTF-8, or use --on-error reject.",
-        "23502": "Write the file with a value, or use --on-error reject.",
+        "22021": "Write texts that are valid UTF-8, or use --on-error reject.",
+        "23502": "Write a value there, or use --on-error reject.",
     }
 
     def recognize(self, head: bytes, options: DialectOptions, *, is_whole: bool) -> bool:
@@ -121,8 +121,9 @@ class Columnar(Format):
 
     def text_bytes(self, works: Sequence[PlannedObject], sample: ObjectSample, size_bytes: int) -> float:
         own = _described(sample.own)
-        ratio = own.text_bytes / (sample.source.size_bytes or 1)
-        return size_bytes * ratio - sum(work.coverage.rows for work in works) * own.row_bytes
+        row_bytes = sum(own.fields[index].value_bytes for index in find_loaded(own.names, works[0].target.job).values())
+        rows = size_bytes * own.rows / (sample.source.size_bytes or 1)
+        return row_bytes * (rows - sum(work.coverage.rows for work in works))
 
     def open(self, work: PlannedObject, tools: ReadTools, *, sums: RangeSums | None = None) -> Opened:
         return open_rows(self, work, tools, sums=sums)

@@ -165,13 +165,15 @@ def map_columns(
     uri: str,
     edge: Edge | None = None,
     folder_values: Mapping[str, str | None] = _NO_VALUES,
+    is_typed: bool = False,
 ) -> ColumnMap:
     """Return which column of the table each field of a file fills, and the constants that are added to each record.
 
     `header` has the names of the fields. If it is None, the fields are in the order of the table's columns. `edge` is
     the result of `find_edge`. `folder_values` has the values in the names of the file's folders, by their names. Such a
-    value becomes a constant if the table has a column of that name, and the file and --set do not. Raises TargetError
-    if fields and columns do not match. Raises UsageError if an option names a field that does not exist.
+    value becomes a constant if the table has a column of that name, and the file and --set do not. With `is_typed`,
+    hints name no option that says how text is written. Raises TargetError if fields and columns do not match. Raises
+    UsageError if an option names a field that does not exist.
     """
     _check_constants(job, table)
     _check_named(job, table)
@@ -196,7 +198,7 @@ def map_columns(
     _check_renames(job, table, names=(*names, *folder_values))
     found = _find_columns(names, job, table)
     unknown = [names[index] for index, column in found.items() if column is None]
-    _refuse_unknown(unknown, names, job=job, table=table, uri=uri)
+    _refuse_unknown(unknown, names, job=job, table=table, uri=uri, is_typed=is_typed)
     columns = tuple(column.name for column in found.values() if column is not None)
     stated = pick_stated(folder_values, fed=columns, job=job, table=table)
     _refuse_unfit((*columns, *stated), job=job, table=table, uri=uri)
@@ -613,7 +615,7 @@ def _refuse_row_names(header: Sequence[str], *, job: TargetJob, table: TableFact
 
 
 def _refuse_unknown(
-    unknown: Sequence[str], names: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str
+    unknown: Sequence[str], names: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str, is_typed: bool
 ) -> None:
     if not unknown:
         return
@@ -634,8 +636,8 @@ def _refuse_unknown(
         detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
         hint=(
             _suggest(unknown[0], job, table)
-            or f"{_tell_skip(job)}, add it to the table with --add-columns, or name the fields with"
-            " --columns; if it is data, use --no-header."
+            or f"{_tell_skip(job)}, add it to the table with --add-columns, or name the fields with --columns"
+            f"{'' if is_typed else '; if it is data, use --no-header'}."
         )
         + _suggest_anew(job, table),
     )

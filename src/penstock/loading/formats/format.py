@@ -334,6 +334,7 @@ class Format(ABC):
             uri=uri,
             edge=target.edge,
             folder_values=read_folder_values(uri) if self.names_folders else {},
+            is_typed=self.is_typed,
         )
         others = set(target.column_map.columns)
         if target.is_staged and others and set(column_map.columns) != others:

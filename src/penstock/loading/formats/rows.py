@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final, Self
+from typing import Final
 
 from penstock import _native
 from penstock.core.errors import DataError, FileLocation
 from penstock.core.values.source import ColumnarSample, Range
 from penstock.loading.copy.payload import OTHER, find_kept_type, make_form_encoder
-from penstock.loading.files.columnar.reader import ColumnarFile, RangedFile, SentColumn, SentRows
+from penstock.loading.files.columnar.reader import ColumnarFile, SentColumn, SentRows
 from penstock.loading.formats.format import Edges, Format, Opened, RangeSums, ReadTools
 from penstock.loading.formats.probe.columnar import kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.formats.sent import make_row_block, make_row_form, watch_rows
@@ -28,42 +28,8 @@ from penstock.loading.values.plan import table_after_creation
 # Matches the types of columns that store a text unchanged.
 _TEXT: Final = re.compile(r"(text|character varying|character)(\(\d+\))?(\[\])?")
 
-_FITTING: Final = "Write the file with a value that fits, or use --on-error reject."
+_FITTING: Final = "Write a value that fits, or use --on-error reject."
 _WIDER: Final = "Give the table's column a wider type, or use --on-error reject."
-
-
-class RowStream:
-    """An open columnar object. `text_s` is the seconds of decoding rows, including `reading_s`."""
-
-    def __init__(self, file: RangedFile, tools: ReadTools) -> None:
-        self._file = file
-        self._clock = tools.clock
-        self.text_s = 0.0
-
-    @property
-    def bytes_read(self) -> int:
-        """Return how many stored bytes were read."""
-        return self._file.bytes_read
-
-    @property
-    def reading_s(self) -> float:
-        """Return the seconds that the stream has waited for stored bytes."""
-        return self._file.reading_s
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def time(self, found: Iterator[SentRows]) -> Iterator[SentRows]:
-        """Yield rows, and add the time of decoding them to `text_s`."""
-        began_s = self._clock()
-        for rows in found:
-            self.text_s += self._clock() - began_s
-            yield rows
-            began_s = self._clock()
-        self.text_s += self._clock() - began_s
 
 
 def open_rows(file_format: Format, work: PlannedObject, tools: ReadTools, *, sums: RangeSums | None) -> Opened:
@@ -104,10 +70,9 @@ def open_rows(file_format: Format, work: PlannedObject, tools: ReadTools, *, sum
     except BaseException:
         file.close()
         raise
-    stream = RowStream(file, tools)
     read = opened.read(sent, ranges, is_binary=is_binary, rejects=tools.rejects_torn)
-    blocks = _make_blocks(opened, stream.time(read), names, uri=uri)
-    return stream, watch_rows(blocks, form, sums), encoder, form
+    blocks = _make_blocks(opened, read, names, uri=uri)
+    return file, watch_rows(blocks, form, sums), encoder, form
 
 
 def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, *, uri: str) -> list[Range]:

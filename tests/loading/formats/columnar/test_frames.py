@@ -227,3 +227,11 @@ def test_series_is_refused_with_the_way_to_load_it(copied: Any, series: Any) -> 
     with pytest.raises(SourceError, match="could not copy a table of type Series") as caught:
         copied(series)
     assert "to_frame()" in (caught.value.hint or "")
+
+
+def test_columns_of_nulls_alone_are_loaded(loads: Loads) -> None:
+    """Of polars, which gives them a buffer too many."""
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"n": [None, None], "l": [[], [None]], "i": [1, 2]})
+    assert penstock.load(frame, "t", to=loads.conninfo, create=True, no_record=True).rows == 2
+    assert loads.execute("SELECT n, l FROM t ORDER BY i") == [(None, []), (None, [None])]

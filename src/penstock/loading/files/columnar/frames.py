@@ -26,7 +26,7 @@ def plain_frame(source: Any, *, joins_levels: bool) -> Any:
     are joined by an underscore. Raises SourceError if an index or a column has no name of its own, or if a column of
     polars has objects, and DataError if an object column has values of several types.
     """
-    _refuse_addresses(source)
+    source = _plain_polars(source)
     if not _is_frame(source):
         return source
     pandas = sys.modules["pandas"]
@@ -69,13 +69,18 @@ def _is_frame(source: Any) -> bool:
     return pandas is not None and isinstance(source, pandas.DataFrame)
 
 
-def _refuse_addresses(source: Any) -> None:
-    """Raise SourceError if a frame of polars has a column of Python objects, whose addresses it would stream."""
+def _plain_polars(source: Any) -> Any:
+    """Return a frame of polars with texts for columns of nulls alone, of which it streams a buffer too many.
+
+    Return any other source as it is. Raises SourceError if a column has Python objects: their addresses would be sent.
+    """
     polars = sys.modules.get("polars")
-    if polars is not None and isinstance(source, polars.DataFrame):
-        for name, kind in source.schema.items():
-            if kind == polars.Object:
-                raise SourceError(f'column "{name}" of a DataFrame has type Object, which cannot be loaded')
+    if polars is None or not isinstance(source, polars.DataFrame):
+        return source
+    for name, kind in source.schema.items():
+        if kind == polars.Object:
+            raise SourceError(f'column "{name}" of a DataFrame has type Object, which cannot be loaded')
+    return source.cast({polars.Null: polars.String, polars.List(polars.Null): polars.List(polars.String)})
 
 
 def _object_columns(source: Any) -> list[str]:

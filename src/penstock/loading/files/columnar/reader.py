@@ -7,7 +7,7 @@ committed. Rows are numbered from 0 over the whole file.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -34,16 +34,17 @@ class RangedObject(Protocol):
 
 
 class RangedFile:
-    """An object of a known length, with what was read of it and the seconds that this took."""
+    """An object of a known length.
 
-    def __init__(
-        self, stored: RangedObject, *, size_bytes: int, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    `bytes_read` and `reading_s` are what was read of it and the seconds that this took. `text_s` is the seconds of
+    decoding rows, including `reading_s`.
+    """
+
+    def __init__(self, stored: RangedObject, *, size_bytes: int) -> None:
         self._stored = stored
-        self._clock = clock
         self.size_bytes = size_bytes
         self.bytes_read = 0
-        self.reading_s = 0.0
+        self.reading_s = self.text_s = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -53,9 +54,9 @@ class RangedFile:
 
     def read_at(self, start: int, length_bytes: int) -> bytes:
         """Return the bytes from `start`, fewer only at the end of the object. Raises SourceError."""
-        began_s, wanted = self._clock(), min(length_bytes, self.size_bytes - start)
+        began_s, wanted = time.perf_counter(), min(length_bytes, self.size_bytes - start)
         data = self._stored.read_at(start, wanted) if wanted > 0 else b""
-        self.reading_s += self._clock() - began_s
+        self.reading_s += time.perf_counter() - began_s
         self.bytes_read += len(data)
         return data
 
@@ -100,18 +101,19 @@ class ColumnarFile:
         self.rows = self._opened.rows
 
     def describe(self) -> ColumnarSample:
-        """Return the columns of the file, its number of rows and parts, and the expected length of a row."""
-        columns, rows = self._opened.columns, self.rows
-        return ColumnarSample(
-            format=self._format,
-            fields=tuple(
-                ColumnarField(name=name, type_name=type_name, sql_type=sql_type, is_untold=is_untold)
-                for name, type_name, sql_type, is_untold in columns
-            ),
-            rows=rows,
-            parts=self._opened.parts,
-            row_bytes=max(self._opened.size_bytes / rows, _LEAST_VALUE_BYTES * len(columns)) if rows else 0.0,
-        )
+        """Return the columns of the file, with the expected lengths of their values, and its rows and parts."""
+        rows = self.rows
+        fields = [
+            ColumnarField(
+                name=name,
+                type_name=type_name,
+                sql_type=sql_type,
+                is_untold=is_untold,
+                value_bytes=max(size_bytes / rows, _LEAST_VALUE_BYTES) if rows else 0.0,
+            )
+            for name, type_name, sql_type, is_untold, size_bytes in self._opened.columns
+        ]
+        return ColumnarSample(format=self._format, fields=tuple(fields), rows=rows, parts=self._opened.parts)
 
     def read_as_text(self, names: Sequence[str]) -> list[str]:
         """Find out which of these columns have texts in BINARY, read them as texts from now on, and return their names.
@@ -155,7 +157,12 @@ class ColumnarFile:
         ]
         with self._explaining():
             found = self._opened.read(wanted, ranges, is_binary=is_binary, rejects=rejects, block_bytes=_BLOCK_BYTES)
-            for rows in found:
+            while True:
+                began_s = time.perf_counter()
+                rows = next(found, None)
+                self._file.text_s += time.perf_counter() - began_s
+                if rows is None:
+                    return
                 yield SentRows(*rows)
 
     @contextmanager

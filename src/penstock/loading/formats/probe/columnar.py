@@ -32,19 +32,19 @@ def probe_columnar(sample: ColumnarSample, job: TargetJob, *, uri: str) -> Probe
     """
     refuse_text_options(job.dialect, sample.format)
     if not sample.fields:
-        raise DataError("the file has no columns", detail=f"{uri}.")
+        raise DataError("there are no columns", detail=f"{uri}.")
     twice = next((name for name in sample.names if sample.names.count(name) > 1), None)
     if twice is not None:
         raise DataError(
-            f'the file has two columns with the name "{twice}"',
+            f'two columns have the name "{twice}"',
             detail=f"{uri}.",
-            hint="Write the file with another name for one of them.",
+            hint="Write one of them with another name.",
         )
     if job.columns is not None and len(job.columns) != len(sample.fields):
         raise UsageError(
-            f"--columns names {count_nouns(len(job.columns), 'column')}, and the file has {len(sample.fields)}",
+            f"--columns names {count_nouns(len(job.columns), 'column')}, and there are {len(sample.fields)}",
             detail=f"{uri} has: {list_names(sample.names, quote='')}.",
-            hint="Leave it out: the file names its columns.",
+            hint="Leave it out: the columns have names.",
         )
     return ProbeResult(
         dialect=SENT_DIALECT,
@@ -70,7 +70,7 @@ def refuse_types(sample: ColumnarSample, kept: Sequence[int], *, uri: str) -> No
             raise SourceError(
                 f'column "{field.name}" has type {field.type_name}, which cannot be loaded',
                 detail=f"{uri}.",
-                hint="Skip it with --skip, or write the file with another type.",
+                hint="Skip it with --skip, or write it with another type.",
             )
 
 
