@@ -29,6 +29,7 @@ _TYPED = {
     "TIME": "1min",
     "N": "3",
     "SIZE": "2MB",
+    "TIME|SIZE": "30s",
     "PERCENT": "5%",
     "auto|N": "2",
 }

@@ -107,6 +107,7 @@ class Killed:
         self.loads.execute("DROP TABLE events_2; DELETE FROM penstock.loads")
 
 
+@pytest.mark.timeout(1800)
 def test_a_load_that_is_killed_anywhere_leaves_nothing(
     zygote: Zygote, ledger18: str, tmp_path: Path, some: Callable[[Sequence[int], int], list[int]]
 ) -> None:
@@ -115,7 +116,7 @@ def test_a_load_that_is_killed_anywhere_leaves_nothing(
     assert killed.run(_NEVER) == 0
     killed.check()
     killed.clean()
-    step = 1 if len(some(range(2), 1)) == 2 else 9
+    step = 1 if len(some(range(2), 1)) == 2 else 23
     for wait in range(1, _NEVER, step):
         if killed.run(wait, after=wait % 2 == 0) == 0:
             killed.clean()

@@ -413,3 +413,41 @@ def test_who_does_not_own_the_parent_is_refused(loads: Loads, tmp_path: Path) ->
         assert "role partition_clerk does not own table public.events" in (caught.value.detail or "")
     finally:
         loads.execute("DROP OWNED BY partition_clerk; DROP ROLE partition_clerk")
+
+
+@pytest.mark.parametrize("key", ["LIST", "HASH", "RANGE"])
+def test_names_that_need_quotes(ledger18: str, tmp_path: Path, key: str) -> None:
+    """Of the schema, the parent, the columns, the partition and its sibling in another schema."""
+    first, values = {
+        "LIST": ("IN ('b')", "IN ('it''s', NULL)"),
+        "HASH": ("WITH (MODULUS 2, REMAINDER 1)", "WITH (MODULUS 2, REMAINDER 0)"),
+        "RANGE": ("FROM ('a') TO ('c')", "FROM ('i') TO ('j')"),
+    }[key]
+    loads = Loads(
+        ledger18,
+        setup=f"""
+        CREATE SCHEMA "s x"; CREATE SCHEMA other;
+        CREATE TABLE "s x"."Ev ""ents" (
+            "Id SET DEFAULT 1" int GENERATED ALWAYS AS IDENTITY, "Say ""hi" text
+        ) PARTITION BY {key} ("Say ""hi");
+        CREATE TABLE other."Day 2" PARTITION OF "s x"."Ev ""ents" FOR VALUES {first};
+        """,
+    )
+    path = tmp_path / "rows.csv"
+    path.write_text('"Say ""hi"\n' + "it's\n" * 3)
+    job = partition(path, into='"Day 2"', of='"s x"."Ev ""ents"', values=values)
+    if key == "HASH":
+        query = """SELECT satisfies_hash_partition('"s x"."Ev ""ents"'::regclass, 2, 0, 'it''s'::text)"""
+        ((is_even,),) = loads.execute(query)
+        if not is_even:
+            with pytest.raises(PenstockError, match="penstock_bounds"):
+                loads.run(job)
+            return
+    loads.run(job)
+    assert loads.rows('"s x"."Day 2"') == [(1, "it's"), (2, "it's"), (3, "it's")]
+
+
+def test_a_name_that_is_too_long_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """Before the first row."""
+    with pytest.raises(TargetError, match="63"):
+        loads.run(partition(day(tmp_path / "day.csv.gz"), into="x" * 64))

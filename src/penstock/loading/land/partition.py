@@ -22,6 +22,7 @@ from penstock.changes.tables.definition import (
     run_all,
 )
 from penstock.changes.tables.parts import IndexPart, capture_many
+from penstock.core.catalogue.tables import check_names
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, rolled_back, translate_errors
 from penstock.core.connect.search_path import users_settings
@@ -132,6 +133,7 @@ def model_partition(connection: Connection, facts: TableFacts, for_values: str) 
     database. Raises TargetError if the bounds are no bounds or overlap another partition, if the default partition has
     rows within them, or if the partition's name is taken, and ServerError.
     """
+    check_names(facts.name, [])
     # In ISO, dates and times are read again as they were written, whatever the session's DateStyle is.
     with local_settings(connection, datestyle="ISO"):
         with translate_errors(f"looking at table {facts.parent}"):
@@ -268,7 +270,7 @@ def _compose_attach(model: PartitionModel, oid: int, *, name: str) -> list[sql.C
     table = sql.Identifier(schema, definition.table.name)
     rename = sql.SQL("ALTER {} {} RENAME TO {}")
     indexes = definition.name_indexes(oid)
-    defaults = [action.partition(" SET DEFAULT ")[0] + " DROP DEFAULT" for action in parent.defaults]
+    defaults = [action.rpartition(" SET DEFAULT nextval(")[0] + " DROP DEFAULT" for action in parent.defaults]
     return [
         rename.format(sql.SQL("TABLE"), sql.Identifier(schema, name), final),
         sql.SQL("COMMENT ON TABLE {} IS NULL").format(table),
