@@ -312,12 +312,16 @@ fn push_float(value: f64, same: &impl Debug, target: Target, out: &mut Vec<u8>) 
 
 fn push_decimal(number: &str, scale: i8, out: &mut Vec<u8>) {
     let (sign, digits) = number.split_at(usize::from(number.starts_with('-')));
-    let (places, decimals) = (usize::from(scale.unsigned_abs()), usize::try_from(scale).unwrap_or(0));
-    let digits = format!("{digits:0>least$}", least = decimals + 1);
-    let (whole, fraction) = digits.split_at(digits.len() - decimals);
-    let point = if decimals > 0 { "." } else { "" };
-    let zeros = if scale < 0 && whole != "0" { places } else { 0 };
-    let _ = write!(out, "{sign}{whole}{:0<zeros$}{point}{fraction}", "");
+    let decimals = usize::try_from(scale).unwrap_or(0);
+    out.extend_from_slice(sign.as_bytes());
+    // A digit is before the point.
+    out.resize(out.len() + (decimals + 1).saturating_sub(digits.len()), b'0');
+    out.extend_from_slice(digits.as_bytes());
+    if decimals > 0 {
+        out.insert(out.len() - decimals, b'.');
+    } else if digits != "0" {
+        out.resize(out.len() + usize::from(scale.unsigned_abs()), b'0');
+    }
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
