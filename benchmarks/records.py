@@ -62,6 +62,7 @@ FIGURES = {
     "default_settings": Figures(_CHANGES, "--runs 3"),
     "rebuild_schedules": Figures(_CHANGES, "--runs 3"),
     "frozen_rows": Figures((*_LAB, *_LOAD), "--runs 3"),
+    "partitions": Figures((*_LOAD, *_CHANGES), "--runs 7"),
     "sampler_cost": Figures(_WATCH),
     "recording_cost": Figures((*_WATCH, *_LOAD), "--runs 5"),
     "disk_space": Figures(_LOAD, "--runs 1"),

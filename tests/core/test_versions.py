@@ -55,8 +55,11 @@ _OBJECTS = {
 # Each column is looked for in all of pg_catalog: many are in views that are read as they are.
 _COLUMNS = {
     "indnullsnotdistinct": ">= 15",
+    "buffers_backend": "< 17",
     "checkpoints_req": "< 17",
     "checkpoints_timed": "< 17",
+    "object": ">= 16",
+    "writes": ">= 16",
     "num_requested": ">= 17",
     "num_timed": ">= 17",
     "synced": ">= 17",
@@ -77,7 +80,7 @@ _OTHER_KEYS = {
     *("bytes", "n_tup_changed", "least_free_bytes", "server_cpu_s", "busy_cpu_s"),
     *("kind", "user_name", "xid_age", "age_s", "is_catalog", "is_active", "columns", "referenced"),
     *("is_analyzed", "analyzed_s", "vacuumed_s", "unconfirmed_bytes"),
-    *("blocks", "cost", "is_owner", "is_text", "is_unique", "of", "scans"),
+    *("blocks", "cost", "has_index", "is_owner", "is_text", "is_unique", "of", "scans"),
     *("begin_event", "failed_event", "failed_later"),
 }
 
