@@ -211,7 +211,7 @@ class LoadAttempt:
         self._unit.look(list(self._sessions))
         if brake is not None:
             brake.look(self._feed)
-            if brake.is_on:
+            if brake.activity:
                 # The rate of the present number of sessions is measured without the time that the load is held.
                 self._paced_s, self._paced_bytes = self._tools.clock(), self._bytes_copied()
         elapsed_s = self._tools.clock() - self._paced_s

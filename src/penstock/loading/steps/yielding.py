@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.connect.connection import Connection
 from penstock.core.slotted import slotted
+from penstock.core.units import format_bytes
 from penstock.loading.context import LoadTools
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
 from penstock.loading.values.outcome import LoadOutcome
@@ -42,9 +43,10 @@ class Yielding(Step):
     def plan(self, facts: PlanFacts) -> YieldPlan | None:
         """Return the limits, None if there are none."""
         rules, targets = facts.plan.job.rules, facts.plan.targets
-        limits = {"--max-replica-lag": rules.max_replica_lag, "--max-wal": rules.max_wal}
         if self._brake is None:
             return None
+        max_wal = None if rules.max_wal is None else format_bytes(rules.max_wal)
+        limits = {"--max-replica-lag": rules.max_replica_lag, "--max-wal": max_wal}
         return YieldPlan(
             limits=tuple(f"{option} {value}" for option, value in limits.items() if value is not None),
             has_merge=any(target.is_staged for target in targets),

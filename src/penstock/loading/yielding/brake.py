@@ -75,14 +75,14 @@ class Brake:
         clock: Callable[[], float],
         notice: Callable[[str], None],
     ) -> None:
-        self._holdings: dict[str, Holding] = {}
+        limits: dict[str, Limit] = {}
         if rules.max_replica_lag is not None:
-            self._holdings["--max-replica-lag"] = Holding(
-                limit=read_limit(rules.max_replica_lag), patience_s=tuning.replay_patience_s
-            )
+            limits["--max-replica-lag"] = read_limit(rules.max_replica_lag)
         if rules.max_wal is not None:
-            limit = Limit(length_bytes=rules.max_wal)
-            self._holdings["--max-wal"] = Holding(limit=limit, patience_s=tuning.replay_patience_s)
+            limits["--max-wal"] = Limit(length_bytes=rules.max_wal)
+        self._holdings = {
+            option: Holding(limit=limit, patience_s=tuning.replay_patience_s) for option, limit in limits.items()
+        }
         self._max_wait_s = rules.max_wait
         self._look_s = tuning.yield_look_s
         self._is_aurora = False
@@ -129,13 +129,8 @@ class Brake:
                 raise self._give_up(option, holding)
 
     @property
-    def is_on(self) -> bool:
-        """Return whether the load begins no batches now."""
-        return any(each.holder is not None for each in self._holdings.values())
-
-    @property
     def activity(self) -> str:
-        """Return what the load waits for now, empty if it does not wait."""
+        """Return what the load waits for now, empty if it begins batches."""
         return self._shown
 
     def conclude(self) -> Yielded | None:
