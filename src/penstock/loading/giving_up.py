@@ -117,7 +117,7 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
 
 def _describe_resuming(error: PenstockError, plan: LoadPlan, load_id: str, *, has_all_rows: bool) -> str:
     if isinstance(error, OtherTableError):
-        return f"If the table is not restored as it was, run penstock loads forget {load_id} before a new load."
+        return f"Restore the table, or run penstock loads forget {load_id} before a new load."
     if isinstance(error, DeleteLimitError):
         return ""
     is_piped = any(STDIN_LOCATION in target.sources for target in plan.job.targets)
