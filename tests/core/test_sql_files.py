@@ -39,12 +39,15 @@ def find_columns(file: str, returns: str) -> list[str]:
 
 
 def prepare(connection: Connection) -> None:
-    """Create what the headers name: a table, a ledger with a load, and another schema with statistics of statements."""
+    """Create what the headers name: a table, a ledger with a load, and another schema with what extensions would make."""
     connection.execute("CREATE TABLE public.t (id serial)")
     connection.execute("CREATE SCHEMA other")
     connection.execute(
         "CREATE TABLE other.pg_stat_statements (userid oid, dbid oid, queryid bigint, query text, calls bigint,"
         " total_exec_time float8, temp_blks_written bigint)"
+    )
+    connection.execute(
+        "CREATE FUNCTION other.pg_prewarm(regclass, text, text, bigint, bigint) RETURNS bigint RETURN $5 - $4 + 1"
     )
     Ledger().ensure(connection)
     process = LoaderProcess(client="c", lock="0011223344556677")

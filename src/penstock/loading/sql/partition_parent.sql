@@ -13,14 +13,6 @@ SELECT c.oid,
        COALESCE(m.amname, '')::text AS access_method,
        COALESCE(s.spcname, '')::text AS tablespace,
        ARRAY(
-           SELECT pg_catalog.pg_get_expr(p.relpartbound, p.oid)
-             FROM pg_catalog.pg_inherits AS h
-             JOIN pg_catalog.pg_class AS p ON p.oid = h.inhrelid
-            WHERE h.inhparent = c.oid
-              AND p.oid <> k.partdefid
-            ORDER BY p.relname, p.oid
-       ) AS bounds,
-       ARRAY(
            SELECT p.relname::text
              FROM pg_catalog.pg_inherits AS h
              JOIN pg_catalog.pg_class AS p ON p.oid = h.inhrelid
@@ -28,6 +20,14 @@ SELECT c.oid,
               AND p.oid <> k.partdefid
             ORDER BY p.relname, p.oid
        ) AS partitions,
+       ARRAY(
+           SELECT pg_catalog.pg_get_expr(p.relpartbound, p.oid)
+             FROM pg_catalog.pg_inherits AS h
+             JOIN pg_catalog.pg_class AS p ON p.oid = h.inhrelid
+            WHERE h.inhparent = c.oid
+              AND p.oid <> k.partdefid
+            ORDER BY p.relname, p.oid
+       ) AS bounds,
        NULLIF(k.partdefid, 0) AS default_oid,
        NULLIF(k.partdefid, 0)::regclass::text AS default_partition,
        ARRAY(

@@ -1,5 +1,5 @@
 -- prewarm_schema.sql: the schema of the extension pg_prewarm, no row without the extension
--- returns penstock.core.sql.NameRow; needs no privilege; PostgreSQL 14+
+-- returns core.sql.NameRow; needs no privilege; PostgreSQL 14+
 -- psql -f prewarm_schema.sql
 SELECT n.nspname::text AS name
   FROM pg_catalog.pg_extension AS e
