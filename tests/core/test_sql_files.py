@@ -39,7 +39,7 @@ def find_columns(file: str, returns: str) -> list[str]:
 
 
 def prepare(connection: Connection) -> None:
-    """Create what the headers name: a table, a ledger with a load, and another schema with what extensions would make."""
+    """Create what the headers name: a table, a ledger with a load, and a schema with what extensions would make."""
     connection.execute("CREATE TABLE public.t (id serial)")
     connection.execute("CREATE SCHEMA other")
     connection.execute(

@@ -93,11 +93,6 @@ HINDRANCES = {
         "table s.t is partitioned",
     ),
     "view": ("CREATE VIEW s.t AS SELECT 1 AS id", "kind of relation", "table s.t is not a plain table"),
-    "partition": (
-        "CREATE TABLE s.p (id int) PARTITION BY LIST (id); CREATE TABLE s.t PARTITION OF s.p FOR VALUES IN (1)",
-        "partition",
-        "table s.t is a partition of s.p",
-    ),
     "inheritor": (
         "CREATE TABLE s.p (id int); CREATE TABLE s.t () INHERITS (s.p)",
         "inheritance",

@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.core.values.job import LoadJob
 from penstock.core.values.names import parse_table_name
 from support.loads import IMPATIENT, Loads, share_ledger, target
 
@@ -127,14 +128,8 @@ def test_rows_outside_the_bounds_are_rejected(loads: Loads, tmp_path: Path) -> N
     assert left_tables(loads) == []
 
 
-def test_attach_reads_no_row(loads: Loads, tmp_path: Path) -> None:
-    """As the server says at DEBUG1."""
-    loads.execute(
-        "CREATE TABLE rest PARTITION OF events DEFAULT; INSERT INTO events VALUES (5, '2020-01-01', 1);"
-        "ALTER DATABASE "
-        + psycopg.conninfo.conninfo_to_dict(loads.conninfo)["dbname"]
-        + " SET log_min_messages = debug1"
-    )
+def listen(loads: Loads, job: TargetJob) -> list[str]:
+    """Load, and return what the server has told the sessions at DEBUG1."""
     seen: list[str] = []
     with loads.loader() as loader:
         connect = loader._connect
@@ -147,10 +142,14 @@ def test_attach_reads_no_row(loads: Loads, tmp_path: Path) -> None:
             return connection
 
         connect.connect = listening  # type: ignore[method-assign]
-        from penstock.core.values.job import LoadJob
+        loader.run(loader.plan(LoadJob(targets=(job,), rules=IMPATIENT)))
+    return seen
 
-        plan = loader.plan(LoadJob(targets=(partition(day(tmp_path / "day.csv.gz")),), rules=IMPATIENT))
-        loader.run(plan)
+
+def test_attach_reads_no_row(loads: Loads, tmp_path: Path) -> None:
+    """As the server says at DEBUG1."""
+    loads.execute("CREATE TABLE rest PARTITION OF events DEFAULT; INSERT INTO events VALUES (5, '2020-01-01', 1)")
+    seen = listen(loads, partition(day(tmp_path / "day.csv.gz")))
     assert 'partition constraint for table "events_2" is implied by existing constraints' in seen
     assert loads.count("events_2") == 500
 

@@ -1,4 +1,7 @@
-"""Parents of randomly chosen parts get a partition by PARTITION OF and COPY, and by a load: pg_dump writes the same."""
+"""Parents of randomly chosen parts get a partition by PARTITION OF and COPY, and by a load: pg_dump writes the same.
+
+So it does after a load has replaced the partition.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import psycopg
 import pytest
 
 from loading.partitions.test_partitions import left_tables, partition
-from support.loads import Loads
+from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,5 +141,10 @@ def test_a_partition_is_as_partition_of_makes_it(
             job = replace(partition(path, into="t_new", of="t", values=bounds), missing="default")
             loads.run(job)
             assert loads.rows("t") == rows, statements
+            assert dump(pg, ledger) == schema, statements
+            assert left_tables(loads) == []
+            again = replace(target(path, into="t_new"), mode="replace", missing="default")
+            loads.run(again)
+            assert len(loads.rows("t")) == len(rows), statements
             assert dump(pg, ledger) == schema, statements
             assert left_tables(loads) == []

@@ -230,6 +230,7 @@ class TableRow:
     is_owner: bool
     has_indexes: bool
     attributes: int
+    is_partition: bool
 
 
 def find_table(connection: Connection, name: TableName) -> TableFacts | None:

@@ -13,6 +13,7 @@ WITH target AS (
            c.relpersistence,
            c.relhasindex,
            c.relnatts,
+           c.relispartition,
            c.relowner
       FROM pg_catalog.pg_class AS c
       JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -145,5 +146,6 @@ SELECT t.oid,
        pg_catalog.pg_has_role(t.relowner, 'USAGE') AS is_owner,
        t.relhasindex
        OR EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN tree ON tree.oid = c.oid WHERE c.relhasindex) AS has_indexes,
-       t.relnatts::int4 AS attributes
+       t.relnatts::int4 AS attributes,
+       t.relispartition AS is_partition
   FROM target AS t;

@@ -101,6 +101,8 @@ class TableFacts:
     parent: TableName | None = None
     # pg_class.relnatts, the largest attnum that a column has or had.
     attributes: int = 0
+    # Whether the table exists and is a partition.
+    is_partition: bool = False
 
     def column(self, name: str) -> Column | None:
         """Return the column with exactly this name, or None."""

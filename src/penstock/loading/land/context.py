@@ -38,6 +38,7 @@ from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.targets import drop_landing, drop_ranges, find_unended, note_truncated, write_landing
 from penstock.ledger.values import Claim, LandedCounts, LandingRecord
 from penstock.loading.context import LoadTools
+from penstock.loading.land.leaf import ReplacedPartition
 from penstock.loading.land.partition import PartitionModel
 from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.outcome import StatementOutcome
@@ -261,6 +262,8 @@ class TargetLanding:
     definition: TableDefinition | None = None
     # The model of a new partition.
     partition: PartitionModel | None = None
+    # What makes a table to be replaced a partition, None for other tables.
+    replaced: ReplacedPartition | None = None
 
     @property
     def table(self) -> TableName | None:

@@ -41,6 +41,7 @@ from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import OtherTableError, PenstockError, ServerError, TargetError
 from penstock.core.sql import fetch_many, fetch_one, fetch_rows, table_identifier
 from penstock.core.values.table import TableName
+from penstock.loading.land.leaf import ReplacedPartition, compose_bounds, find_partition
 from penstock.loading.values.types import ColumnChange
 
 # The parts of a definition. One query, changes/ddl_PART, describes each.
@@ -151,12 +152,14 @@ def create_replacement(
     name: str,
     retyped: Sequence[ColumnChange] = (),
     like: sql.Identifier | None = None,
+    partition: ReplacedPartition | None = None,
 ) -> int:
     """Create the new table `name` in the old one's schema, without indexes, and return its OID.
 
     `definition` is that of the old table. The columns in `retyped` get other types than in the old table. If an index
     or a CHECK constraint cannot be created for these types, the error is raised now, and not after the rows are loaded.
-    `like` is the table to copy if it is not the old one; its identity columns become ordinary ones.
+    `like` is the table to copy if it is not the old one; its identity columns become ordinary ones. `partition` is what
+    makes the old table a partition: the new one then has its bounds as a CHECK constraint.
 
     The new table has what CREATE TABLE (LIKE ...) copies except indexes. That includes CHECK constraints; their
     functions are called for each row, with the user's search_path. The old table's owner owns the new table, and nobody
@@ -167,6 +170,8 @@ def create_replacement(
     check_names(new, [])
     table = sql.Identifier(definition.table.schema, name)
     actions = [f"OWNER TO {sql.Identifier(definition.table.owner).as_string()}", *definition.statements("create")]
+    if partition is not None and partition.defaults:
+        like = sql.Identifier(definition.table.schema, definition.table.name)
     # LIKE marks constraints that are NOT VALID as valid, because the new table is empty. So create these constraints
     # again.
     for constraint in definition.constraints:
@@ -187,6 +192,8 @@ def create_replacement(
         run_all(connection, capture_table(connection, row[0]).statements("revoke"))
         handover = _hand_over(connection, definition, row[0])
         run_all(connection, [*handover["identity"], *handover["statistics"]])
+        if partition is not None:
+            connection.execute(compose_bounds(table, partition.condition, partition.defaults))
         if retyped:
             _try_indexes(connection, definition, row[0])
     _log.info("created table %s to replace %s", new, definition.name)
@@ -332,10 +339,18 @@ def _finishing(definition: TableDefinition, working: TableName) -> Iterator[None
         raise
 
 
-def swap_replacement(connection: Connection, definition: TableDefinition, oid: int, *, retyped: int = 0) -> None:
+def swap_replacement(
+    connection: Connection,
+    definition: TableDefinition,
+    oid: int,
+    *,
+    retyped: int = 0,
+    partition: ReplacedPartition | None = None,
+) -> None:
     """Drop the old table and give its name, privileges and all other properties to the new one.
 
-    `definition` is that of the old table, `oid` is the OID of the new one. The swap runs in the caller's transaction.
+    `definition` is that of the old table, `oid` is the OID of the new one. If the old table is a partition, the new one
+    is attached in its place. The swap runs in the caller's transaction.
     Readers wait for the commit and then see the new table. Nothing is dropped by CASCADE. At the end the new table's
     definition must equal the old one's; otherwise ServerError is raised, so that no property is lost silently. Only the
     types of columns may differ, of as many columns as `retyped` says. Dropping the old table's foreign keys locks the
@@ -344,9 +359,9 @@ def swap_replacement(connection: Connection, definition: TableDefinition, oid: i
     """
     with in_transaction(connection, f"putting the new table in the place of {definition.name}"):
         new = capture_table(connection, oid).table
-        _lock_old(connection, definition)
+        _lock_old(connection, definition, partition)
         with local_settings(connection, lock_timeout=_FURTHER_LOCKS_TIMEOUT):
-            _replace_old(connection, definition, oid, name=new.name)
+            _replace_old(connection, definition, oid, name=new.name, partition=partition)
         if differences := find_differences(definition, capture_table(connection, oid), retyped=retyped):
             raise ServerError(
                 f'the new table for "{definition.name}" is not like the old one',
@@ -356,12 +371,15 @@ def swap_replacement(connection: Connection, definition: TableDefinition, oid: i
     _log.info("table %s is replaced", definition.name)
 
 
-def _lock_old(connection: Connection, definition: TableDefinition) -> None:
+def _lock_old(connection: Connection, definition: TableDefinition, partition: ReplacedPartition | None) -> None:
     """Take an ACCESS EXCLUSIVE lock on the old table, then check that it is still as captured."""
     old = sql.Identifier(definition.table.schema, definition.table.name)
     connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(old))
     now = capture_table(connection, definition.oid, name=definition.name)
-    if differences := find_differences(definition, now):
+    differences = [*find_differences(definition, now)]
+    if find_partition(connection, definition.oid) != partition:
+        differences.append("partition")
+    if differences:
         raise TargetError(
             f'table "{definition.name}" was altered while its replacement was loaded',
             detail=f"Changed: {', '.join(differences)}.",
@@ -370,7 +388,9 @@ def _lock_old(connection: Connection, definition: TableDefinition) -> None:
     refuse_obstacles(definition.name, find_obstacles(connection, definition))
 
 
-def _replace_old(connection: Connection, definition: TableDefinition, oid: int, *, name: str) -> None:
+def _replace_old(
+    connection: Connection, definition: TableDefinition, oid: int, *, name: str, partition: ReplacedPartition | None
+) -> None:
     schema, final = definition.table.schema, definition.table.name
     table, handover = sql.Identifier(schema, final), _hand_over(connection, definition, oid)
     constraints = {constraint.name: constraint for constraint in definition.constraints}
@@ -388,8 +408,13 @@ def _replace_old(connection: Connection, definition: TableDefinition, oid: int, 
         new = sql.Identifier(schema, names[index.name])
         statements.append(sql.SQL("ALTER INDEX {} RENAME TO {}").format(new, sql.Identifier(index.name)))
         statements += compose_index_marks(index, constraints.get(index.constraint_name or ""), (schema, final))
+    last = definition.statements("swap")
+    if partition is not None:
+        # ATTACH makes the triggers that the partition has of its parent.
+        statements += partition.attach(table)
+        last = [statement for statement in last if statement not in partition.triggers]
     publications = [publication.statement for publication in definition.publications if publication.statement]
-    run_all(connection, [*statements, *definition.statements("swap"), *publications])
+    run_all(connection, [*statements, *last, *publications])
 
 
 def _hand_over(connection: Connection, definition: TableDefinition, oid: int) -> dict[str, list[str]]:

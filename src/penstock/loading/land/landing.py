@@ -48,7 +48,14 @@ from penstock.loading.land.exchange import (
     refuse_obstacles,
     swap_replacement,
 )
-from penstock.loading.land.partition import attach_partition, create_partition, model_partition, refuse_parent
+from penstock.loading.land.leaf import ReplacedPartition, find_partition
+from penstock.loading.land.partition import (
+    attach_partition,
+    create_partition,
+    model_partition,
+    refuse_parent,
+    refuse_partition,
+)
 from penstock.loading.land.staging import Staging
 from penstock.loading.land.sync import describe_cascades, find_foreign_keys, refuse_reached
 from penstock.loading.values.plan import TargetPlan
@@ -70,7 +77,7 @@ class Replacement(LandingMethod):
         """Raise TargetError if the table cannot be replaced. Change nothing."""
         if target.facts is not None and target.refusal is None:
             definition = capture_table(connection, target.facts.oid, name=target.facts.name)
-            refuse_obstacles(definition.name, find_obstacles(connection, definition))
+            _refuse_replacing(connection, definition, find_partition(connection, target.facts.oid))
 
     def foresee(self, target: TargetPlan, facts: TableFacts, suffix: str) -> None:  # noqa: ARG002 (of other ways)
         """Raise TargetError if a publication would publish the new table. Change nothing."""
@@ -102,7 +109,8 @@ class Replacement(LandingMethod):
                 hint="Run the load again when that load has ended; penstock repair --plan shows them.",
             )
         retyped = landing.target.retyped
-        meaning = landing.partition.meaning if landing.partition else (definition, retyped) if retyped else definition
+        further = tuple(each for each in (retyped, landing.replaced) if each)
+        meaning = landing.partition.meaning if landing.partition else (definition, *further) if further else definition
         digest = hashlib.sha256(repr(meaning).encode()).hexdigest()
         made = landing.record.table or f"penstock_{suffix}"
         name = TableName(schema=definition.table.schema, name=made)
@@ -121,18 +129,18 @@ class Replacement(LandingMethod):
     def _define(self, landing: TargetLanding) -> TargetLanding:
         """Return `landing` with the present definition of the table to be replaced."""
         definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
-        return replace(landing, definition=definition)
+        return replace(landing, definition=definition, replaced=find_partition(self._connection, landing.facts.oid))
 
     def _create(self, landing: TargetLanding, name: str) -> int:
         """Create the new table, and return its OID."""
         definition, retyped = landing.definition, landing.target.retyped
         assert definition is not None
-        refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
+        _refuse_replacing(self._connection, definition, landing.replaced)
         self._refuse_publications(definition, name)
         if retyped:
             types = ", ".join(f'"{each.column}" {each.type_name} (was {each.was})' for each in retyped)
             self._tools.notice(f'new types of columns in table "{definition.name}": {types}')
-        return create_replacement(self._connection, definition, name=name, retyped=retyped)
+        return create_replacement(self._connection, definition, name=name, retyped=retyped, partition=landing.replaced)
 
     def _list_indexes(self, landing: TargetLanding) -> Sequence[IndexPart]:
         """Return the indexes of the old table."""
@@ -156,18 +164,28 @@ class Replacement(LandingMethod):
     def finish(self) -> None:
         """Create the indexes and keys of the old tables on the new ones, before the transaction that swaps them.
 
-        Foreign keys to staged tables of the load are not created here but by `land`.
+        Several sessions build the indexes. `land` creates the foreign keys to staged tables of the load.
         """
         for landing in self._landings:
+            assert landing.definition is not None and landing.record.oid is not None
+            build_together(
+                self._connection,
+                landing.definition,
+                landing.record.oid,
+                self._list_indexes(landing),
+                opener=self._tools,
+                is_local=self._plan.server.is_local,
+            )
             self._finish_replacement(landing)
 
     def list_locks(self) -> dict[int, LockMode]:
         """Return an ACCESS EXCLUSIVE lock for each table to be replaced and each table that it refers to, by OID.
 
-        Dropping a foreign key locks both tables.
+        Dropping a foreign key locks both tables. Dropping a partition locks its parent.
         """
         own = [landing.facts.oid for landing in self._landings]
-        oids = [*own, *(oid for each in own for oid in find_references(self._connection, each))]
+        parents = [landing.replaced.parent_oid for landing in self._landings if landing.replaced is not None]
+        oids = [*own, *parents, *(oid for each in own for oid in find_references(self._connection, each))]
         return dict.fromkeys(oids, "ACCESS EXCLUSIVE")
 
     def land(self, note_statement: NoteStatement) -> list[LandedCounts]:  # noqa: ARG002 (for other ways)
@@ -246,9 +264,23 @@ class Replacement(LandingMethod):
     def _swap_all(self) -> None:
         for landing in self._landings:
             assert landing.definition is not None and landing.record.oid is not None
-            retyped = len(landing.target.retyped)
-            swap_replacement(self._connection, landing.definition, landing.record.oid, retyped=retyped)
+            if landing.replaced is not None:
+                refuse_partition(self._connection, landing.facts.name, landing.replaced)
+            swap_replacement(
+                self._connection,
+                landing.definition,
+                landing.record.oid,
+                retyped=len(landing.target.retyped),
+                partition=landing.replaced,
+            )
             refuse_unended(self._context, landing.facts, verb="replace")
+
+
+def _refuse_replacing(connection: Connection, definition: TableDefinition, partition: ReplacedPartition | None) -> None:
+    """Raise TargetError if the table cannot be replaced."""
+    if partition is not None:
+        refuse_partition(connection, definition.name, partition)
+    refuse_obstacles(definition.name, find_obstacles(connection, definition))
 
 
 class Partition(Replacement):
@@ -274,20 +306,6 @@ class Partition(Replacement):
 
     def _list_indexes(self, landing: TargetLanding) -> Sequence[IndexPart]:
         return () if landing.partition is None else landing.partition.indexes
-
-    def finish(self) -> None:
-        """Build the indexes of the new tables in several sessions, add keys and foreign keys, then VACUUM."""
-        for landing in self._landings:
-            assert landing.definition is not None and landing.record.oid is not None
-            build_together(
-                self._connection,
-                landing.definition,
-                landing.record.oid,
-                self._list_indexes(landing),
-                opener=self._tools,
-                is_local=self._plan.server.is_local,
-            )
-        super().finish()
 
     def _analyze(self, table: TableName) -> None:
         if self._plan.freeze.is_used:

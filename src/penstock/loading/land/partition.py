@@ -30,13 +30,11 @@ from penstock.core.errors import ServerError, TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows
 from penstock.core.units import MIB
-from penstock.core.values.table import TableFacts
+from penstock.core.values.table import TableFacts, TableName
 from penstock.loading.land.exchange import capture_table, create_replacement
+from penstock.loading.land.leaf import ReplacedPartition, compose_bounds, compose_dropped_defaults, drop_bounds
 
 _log = logging.getLogger(__name__)
-
-# The name of the CHECK constraint that spares the scan of ATTACH. COPY names it in errors.
-BOUNDS = "penstock_bounds"
 
 # ATTACH reads the default partition under an ACCESS EXCLUSIVE lock. This much takes moments.
 _MOST_DEFAULT_BYTES = 64 * MIB
@@ -91,24 +89,43 @@ class PartitionModel:
 
 def refuse_parent(connection: Connection, facts: TableFacts, *, skips_triggers: bool) -> None:
     """Raise TargetError that lists all reasons why a partition cannot be built aside for the parent of `facts`."""
-    with translate_errors(f"looking at table {facts.parent}"):
-        lines = [
+    if lines := _find_obstacles(connection, facts.oid, skips_triggers=skips_triggers):
+        raise TargetError(
+            f'cannot build a partition of table "{facts.parent}" aside',
+            detail=lines,
+            hint="Or make the partition by CREATE TABLE ... PARTITION OF, and load into it without --partition-of.",
+        )
+
+
+def refuse_partition(connection: Connection, name: TableName, partition: ReplacedPartition) -> None:
+    """Raise TargetError that lists all reasons why partition `name` cannot be replaced by a table of its own."""
+    # Like all of --mode replace, the triggers do not fire: describe_notices (plan/modes.py) says so.
+    lines = _find_obstacles(connection, partition.parent_oid, skips_triggers=True)
+    if partition.is_default:
+        lines = f"default partition: its bounds change with each new partition\n{lines}".rstrip()
+    if lines:
+        raise TargetError(
+            f'cannot replace partition "{name}" of table {partition.parent}',
+            detail=lines,
+            hint="Load with --mode truncate, which keeps the table.",
+        )
+
+
+def _find_obstacles(connection: Connection, oid: int, *, skips_triggers: bool) -> str:
+    """Return a line for each reason why the partitioned table with this OID cannot get a table that is made aside."""
+    with translate_errors("looking at a partitioned table"):
+        found = [
             *fetch_rows(
                 connection,
                 "loading/partition_obstacles",
                 DdlObstacle,
-                oid=facts.oid,
+                oid=oid,
                 skips_triggers=skips_triggers,
                 most_bytes=_MOST_DEFAULT_BYTES,
             ),
-            *_find_publications(connection, facts.oid),
+            *_find_publications(connection, oid),
         ]
-    if lines:
-        raise TargetError(
-            f'cannot build a partition of table "{facts.parent}" aside',
-            detail="\n".join(f"{each.kind}: {each.description}" for each in lines),
-            hint="Or make the partition by CREATE TABLE ... PARTITION OF, and load into it without --partition-of.",
-        )
+    return "\n".join(f"{each.kind}: {each.description}" for each in found)
 
 
 def _find_publications(connection: Connection, oid: int) -> list[DdlObstacle]:
@@ -231,13 +248,9 @@ def create_partition(connection: Connection, model: PartitionModel, *, name: str
     TargetError, ServerError.
     """
     oid = create_replacement(connection, model.definition, name=name, like=model.parent.table)
-    actions = [
-        sql.SQL("ADD CONSTRAINT {} CHECK ({})").format(sql.Identifier(BOUNDS), sql.SQL(model.check)),
-        *map(sql.SQL, model.parent.defaults),
-    ]
     table = sql.Identifier(model.definition.table.schema, name)
     with translate_errors(f"creating table {name}"):
-        connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(actions)))
+        connection.execute(compose_bounds(table, model.check, model.parent.defaults))
     return oid
 
 
@@ -270,7 +283,6 @@ def _compose_attach(model: PartitionModel, oid: int, *, name: str) -> list[sql.C
     table = sql.Identifier(schema, definition.table.name)
     rename = sql.SQL("ALTER {} {} RENAME TO {}")
     indexes = definition.name_indexes(oid)
-    defaults = [action.rpartition(" SET DEFAULT nextval(")[0] + " DROP DEFAULT" for action in parent.defaults]
     return [
         rename.format(sql.SQL("TABLE"), sql.Identifier(schema, name), final),
         sql.SQL("COMMENT ON TABLE {} IS NULL").format(table),
@@ -278,8 +290,8 @@ def _compose_attach(model: PartitionModel, oid: int, *, name: str) -> list[sql.C
             rename.format(sql.SQL("INDEX"), sql.Identifier(schema, indexes[index.name]), sql.Identifier(index.name))
             for index in definition.indexes
         ),
-        *(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(action)) for action in defaults),
+        *compose_dropped_defaults(table, parent.defaults),
         *definition.statements("swap"),
         sql.SQL("ALTER TABLE {} ATTACH PARTITION {} {}").format(parent.table, table, sql.SQL(model.bounds)),
-        sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(table, sql.Identifier(BOUNDS)),
+        drop_bounds(table),
     ]

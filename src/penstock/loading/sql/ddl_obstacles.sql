@@ -67,14 +67,10 @@ SELECT h.kind,
            UNION ALL
            SELECT 'temporary table', t.label || ' is temporary' WHERE t.relpersistence = 't'
            UNION ALL
-           SELECT CASE WHEN t.relispartition THEN 'partition' ELSE 'inheritance' END,
-                  pg_catalog.format(
-                      CASE WHEN t.relispartition THEN '%s is a partition of %s' ELSE '%s inherits from %s' END,
-                      t.label,
-                      h.inhparent::regclass
-                  )
+           SELECT 'inheritance', pg_catalog.format('%s inherits from %s', t.label, h.inhparent::regclass)
              FROM pg_catalog.pg_inherits AS h
             WHERE h.inhrelid = t.oid
+              AND NOT t.relispartition
            UNION ALL
            SELECT 'typed table', t.label || ' is of type ' || pg_catalog.format_type(t.reloftype, NULL)
             WHERE t.reloftype <> 0

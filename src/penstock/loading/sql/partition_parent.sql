@@ -5,6 +5,7 @@
 -- Needs penstock's own search_path, so that names are qualified. `own_bounds` are those of a parent that is a partition
 -- itself. Before PostgreSQL 17 a partitioned table has no access method. The sequence of an identity column belongs to
 -- the root of the tree.
+\set identity_defaults `cat parts/identity_defaults.sql`
 SELECT c.oid,
        n.nspname::text AS schema,
        c.relname::text AS name,
@@ -30,26 +31,7 @@ SELECT c.oid,
        ) AS bounds,
        NULLIF(k.partdefid, 0) AS default_oid,
        NULLIF(k.partdefid, 0)::regclass::text AS default_partition,
-       ARRAY(
-           SELECT pg_catalog.format(
-                      'ALTER COLUMN %I SET DEFAULT nextval(%L::regclass)::%s',
-                      a.attname,
-                      d.objid::regclass,
-                      pg_catalog.format_type(a.atttypid, NULL)
-                  )
-             FROM pg_catalog.pg_attribute AS a
-             JOIN pg_catalog.pg_attribute AS o
-               ON o.attrelid = pg_catalog.pg_partition_root(c.oid) AND o.attname = a.attname
-             JOIN pg_catalog.pg_depend AS d
-               ON d.refclassid = 'pg_catalog.pg_class'::regclass
-              AND d.refobjid = o.attrelid
-              AND d.refobjsubid = o.attnum
-              AND d.classid = 'pg_catalog.pg_class'::regclass
-              AND d.deptype = 'i'
-            WHERE a.attrelid = c.oid
-              AND a.attidentity <> ''
-            ORDER BY a.attnum
-       ) AS defaults
+       :identity_defaults AS defaults
   FROM pg_catalog.pg_class AS c
   JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
   JOIN pg_catalog.pg_partitioned_table AS k ON k.partrelid = c.oid

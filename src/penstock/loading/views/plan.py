@@ -237,6 +237,8 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
     if target.follows:
         what += ", after table " + ", ".join(f'"{table}"' for table in target.follows)
     readers = "readers see all or nothing" if is_atomic and target.fills_table else target.landing.readers
+    if target.landing.where == "replacement" and target.facts is not None and target.facts.is_partition:
+        readers += "; those of the partitioned table wait while the partition is exchanged"
     return f"{what}; {readers}"
 
 

@@ -1,0 +1,68 @@
+"""What a table that replaces a partition needs to be attached in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg import sql
+
+from penstock.changes.tables.definition import local_settings
+from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import translate_errors
+from penstock.core.slotted import slotted
+from penstock.core.sql import fetch_rows
+
+# The name of the CHECK constraint that spares the scan of ATTACH. COPY names it in errors.
+BOUNDS = "penstock_bounds"
+
+
+@slotted
+class ReplacedPartition:
+    """The row of replaced_partition.sql: a partition, as far as the table that replaces it must be like it."""
+
+    parent_oid: int
+    # The parent's qualified name, quoted.
+    parent: str
+    is_default: bool
+    # What follows the partition's name in ATTACH: FOR VALUES ...
+    bounds: str
+    # The condition on all rows, with those of the parent and its ancestors.
+    condition: str
+    # The actions of ALTER TABLE by which identity columns get the values of the root's sequences.
+    defaults: list[str]
+    # The statements of the triggers that the partition has of its parent.
+    triggers: list[str]
+
+    def attach(self, table: sql.Identifier) -> list[sql.Composed]:
+        """Return the statements that attach `table`, which has been made by `compose_bounds`."""
+        attach = sql.SQL("ALTER TABLE {} ATTACH PARTITION {} {}")
+        return [
+            *compose_dropped_defaults(table, self.defaults),
+            attach.format(sql.SQL(self.parent), table, sql.SQL(self.bounds)),
+            drop_bounds(table),
+        ]
+
+
+def find_partition(connection: Connection, oid: int) -> ReplacedPartition | None:
+    """Return what makes the table with this OID a partition, or None if it is none. Raises ServerError."""
+    # In ISO, dates and times are read again as they were written, whatever the session's DateStyle is.
+    with translate_errors("looking up a partition"), local_settings(connection, datestyle="ISO"):
+        rows = fetch_rows(connection, "loading/replaced_partition", ReplacedPartition, oid=oid)
+    return rows[0] if rows else None
+
+
+def compose_bounds(table: sql.Identifier, condition: str, defaults: Sequence[str]) -> sql.Composed:
+    """Return the statement that prepares a table to be attached: a CHECK of its bounds, and defaults for identities."""
+    check = sql.SQL("ADD CONSTRAINT {} CHECK ({})").format(sql.Identifier(BOUNDS), sql.SQL(condition))
+    return sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join([check, *map(sql.SQL, defaults)]))
+
+
+def compose_dropped_defaults(table: sql.Identifier, defaults: Sequence[str]) -> list[sql.Composed]:
+    """Return the statements that drop the defaults of identity columns, which ATTACH makes identities."""
+    actions = [action.rpartition(" SET DEFAULT nextval(")[0] + " DROP DEFAULT" for action in defaults]
+    return [sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(action)) for action in actions]
+
+
+def drop_bounds(table: sql.Identifier) -> sql.Composed:
+    """Return the statement that drops the CHECK of the bounds of an attached table."""
+    return sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(table, sql.Identifier(BOUNDS))

@@ -1,0 +1,179 @@
+"""A partition is replaced by one that is built aside: it is as it was but for its rows, which are seen all or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+import penstock
+from loading.partitions.test_partitions import PARENT, day, left_tables, list_constraints, list_indexes, listen
+from penstock.core.errors import PenstockError, TargetError
+from support.loads import IMPATIENT, Loads, target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.values.job import TargetJob
+
+FORMER = """
+    CREATE TABLE events_2 PARTITION OF events FOR VALUES FROM ('2026-11-26') TO ('2026-11-27');
+    INSERT INTO events VALUES (1, '2026-11-26 12:00Z', 1), (2, '2026-11-26 12:00Z', 2), (3, '2026-11-26 12:00Z', 3);
+"""
+
+# What a partition may have of its own, and of its parent.
+OWN = """
+    CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $$fired$$; END';
+    CREATE TRIGGER a BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION f();
+    CREATE TRIGGER b AFTER UPDATE ON events FOR EACH ROW EXECUTE FUNCTION f();
+    CREATE TRIGGER c AFTER INSERT ON events_2 FOR EACH ROW EXECUTE FUNCTION f();
+    ALTER TABLE events_2 DISABLE TRIGGER b;
+    CREATE INDEX own ON events_2 (note);
+    ALTER TABLE events_2 ADD CHECK (kind < 100);
+    ALTER TABLE events_2 SET (fillfactor = 70);
+    COMMENT ON TABLE events_2 IS 'of one day';
+    GRANT SELECT ON events_2 TO PUBLIC;
+"""
+
+
+def replacing(path: Path, *, into: str = "events_2") -> TargetJob:
+    """Return a target that replaces a partition."""
+    return replace(target(path, into=into), mode="replace")
+
+
+@pytest.fixture
+def loads(ledger18: str) -> Loads:
+    """Provide loads in small blocks into a database with a partitioned table."""
+    return Loads(ledger18, piece_bytes=3000, chunk_bytes=3000, setup="SET timezone = 'UTC';" + PARENT + FORMER)
+
+
+def describe(loads: Loads) -> list[object]:
+    """Return what the catalogue has of the partition."""
+    return [
+        list_indexes(loads, "events_2"),
+        list_constraints(loads, "events_2"),
+        loads.execute(
+            "SELECT relacl::text, reloptions, obj_description(oid), pg_get_expr(relpartbound, oid),"
+            " pg_get_partition_constraintdef(oid) FROM pg_class WHERE oid = 'events_2'::regclass"
+        ),
+        loads.execute(
+            "SELECT tgname, pg_get_triggerdef(oid), tgenabled, tgparentid <> 0 FROM pg_trigger"
+            " WHERE tgrelid = 'events_2'::regclass AND NOT tgisinternal ORDER BY 1"
+        ),
+    ]
+
+
+def test_only_the_rows_differ(loads: Loads, tmp_path: Path) -> None:
+    """All that the partition has of its parent and of its own is there again, and no trigger has fired."""
+    loads.execute(OWN)
+    before = describe(loads)
+    outcome = loads.run(replacing(day(tmp_path / "day.csv.gz")))
+    assert (outcome.rows, loads.count("events"), loads.count("events_2")) == (500, 501, 500)
+    assert describe(loads) == before
+    assert left_tables(loads) == []
+
+
+def test_rows_outside_the_bounds_are_refused(loads: Loads, tmp_path: Path) -> None:
+    """With file and line; the former rows stay."""
+    with pytest.raises(PenstockError, match="penstock_bounds") as caught:
+        loads.run(replacing(day(tmp_path / "day.csv.gz", outside=444)))
+    assert caught.value.location is not None
+    assert caught.value.location.line == 446
+    assert (loads.count("events"), loads.count("events_2")) == (4, 3)
+
+
+REFUSALS = {
+    "publication": ("CREATE PUBLICATION p FOR TABLE events", 'publication "p" publishes it'),
+    "index of the parent only": ("CREATE INDEX lonely ON ONLY events (note)", "index public.lonely is not valid"),
+    "foreign key": (
+        "CREATE TABLE refs (id bigint, at timestamptz, FOREIGN KEY (id, at) REFERENCES events)",
+        "foreign key",
+    ),
+    "default partition": (
+        "ALTER TABLE events DETACH PARTITION events_2; ALTER TABLE events ATTACH PARTITION events_2 DEFAULT",
+        "default partition: its bounds change",
+    ),
+    "view": ("CREATE VIEW v AS SELECT * FROM events_2", "view"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_partitions_are_refused_by_name(loads: Loads, tmp_path: Path, name: str) -> None:
+    """Before the first row, with what stands in the way."""
+    setup, text = REFUSALS[name]
+    loads.execute(setup)
+    with pytest.raises(TargetError, match=r"cannot replace (partition|table)") as caught:
+        loads.run(replacing(day(tmp_path / "day.csv.gz")))
+    assert text in (caught.value.detail or "")
+    assert left_tables(loads) == []
+    assert loads.count("events_2") == 3
+
+
+def test_wider_types_are_refused(loads: Loads, tmp_path: Path) -> None:
+    """By the server, before the first row: those of the parent must be the same."""
+    path = tmp_path / "day.csv"
+    path.write_text("id,at,kind,note,extent\n1,2026-11-26 12:00:00Z,1,x,1234567890123\n")
+    loads.execute("ALTER TABLE events ADD COLUMN extent int")
+    with pytest.raises(PenstockError, match='cannot alter inherited column "extent"'):
+        loads.run(replace(replacing(path), types="widen"))
+    assert loads.count("events_2") == 3
+
+
+def test_a_partition_that_was_detached_meanwhile_stays(loads: Loads, tmp_path: Path) -> None:
+    """Also one with other bounds than before."""
+    job = replacing(day(tmp_path / "day.csv.gz"))
+    with psycopg.connect(loads.conninfo, autocommit=True) as other:
+        other.execute("BEGIN; SELECT FROM events_2 LIMIT 1")
+        with pytest.raises(PenstockError, match="could not get a lock") as caught:
+            loads.run(job)
+        assert f"pid {other.info.backend_pid}" in (caught.value.detail or "")
+        other.execute("COMMIT")
+    loads.execute(
+        "ALTER TABLE events DETACH PARTITION events_2;"
+        "ALTER TABLE events ATTACH PARTITION events_2 FOR VALUES FROM ('2026-11-26') TO ('2026-11-28')"
+    )
+    outcome = loads.run(job)
+    assert (outcome.rows, loads.count("events_2")) == (500, 500)
+    assert "2026-11-28" in str(describe(loads))
+    assert left_tables(loads) == []
+
+
+def test_attach_reads_no_row(loads: Loads, tmp_path: Path) -> None:
+    """As the server says at DEBUG1."""
+    seen = listen(loads, replacing(day(tmp_path / "day.csv.gz")))
+    assert 'partition constraint for table "events_2" is implied by existing constraints' in seen
+
+
+@pytest.mark.versions
+def test_identities_bounds_and_ancestors(ledger: str, tmp_path: Path) -> None:
+    """Of a partition of a partition by hash, on all versions."""
+    loads = Loads(
+        ledger,
+        setup="""
+        CREATE TABLE p (id bigint GENERATED ALWAYS AS IDENTITY, day date, kind int) PARTITION BY RANGE (day);
+        CREATE TABLE q PARTITION OF p FOR VALUES FROM ('2026-01-01') TO ('2027-01-01') PARTITION BY HASH (kind);
+        CREATE TABLE r PARTITION OF q FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+        INSERT INTO p (day, kind) VALUES ('2026-03-01', 1), ('2026-03-02', 2);
+        """,
+    )
+    query = "SELECT attname, attidentity, atthasdef, attnotnull FROM pg_attribute WHERE attnum > 0 AND attrelid = "
+    before = loads.execute(f"{query} 'r'::regclass")
+    path = tmp_path / "rows.csv"
+    major = loads.execute("SELECT current_setting('server_version_num')::int / 10000")[0][0]
+    # Before 17, the partition itself has no identity.
+    path.write_text("day,kind\n2026-04-01,1\n" if major >= 17 else "id,day,kind\n3,2026-04-01,1\n")
+    loads.run(replacing(path, into="r"))
+    assert loads.execute("SELECT id::int, kind FROM p") == [(3, 1)]
+    assert loads.execute(f"{query} 'r'::regclass") == before
+    path.write_text("id,day,kind\n3,2025-04-01,1\n")
+    with pytest.raises(PenstockError, match="penstock_bounds"):
+        loads.run(replacing(path, into="r"), rules=replace(IMPATIENT, changed="load"))
+    assert loads.execute("SELECT id::int FROM p") == [(3,)]
+
+
+def test_a_replaced_partition_is_verified(loads: Loads, tmp_path: Path) -> None:
+    """As other tables that a load has replaced."""
+    load_id = loads.run(replacing(day(tmp_path / "day.csv.gz"))).load_id
+    assert penstock.verify(load_id, to=loads.conninfo, values=True).is_verified
