@@ -9,7 +9,15 @@ import psycopg
 import pytest
 
 import penstock
-from loading.partitions.test_partitions import PARENT, day, left_tables, list_constraints, list_indexes, listen
+from loading.partitions.test_partitions import (
+    PARENT,
+    day,
+    left_tables,
+    list_constraints,
+    list_indexes,
+    listen,
+    partition,
+)
 from penstock.core.errors import PenstockError, TargetError
 from support.loads import IMPATIENT, Loads, target
 
@@ -177,3 +185,30 @@ def test_a_replaced_partition_is_verified(loads: Loads, tmp_path: Path) -> None:
     """As other tables that a load has replaced."""
     load_id = loads.run(replacing(day(tmp_path / "day.csv.gz"))).load_id
     assert penstock.verify(load_id, to=loads.conninfo, values=True).is_verified
+
+
+def test_a_load_into_the_parent_is_verified_until_its_rows_are_replaced(loads: Loads, tmp_path: Path) -> None:
+    """A partition that is made beside it takes nothing away; one that is replaced may."""
+    path = tmp_path / "some.csv"
+    path.write_text("id,at,kind,note\n7,2026-11-26 12:00:00Z,1,x\n8,2026-11-25 12:00:00Z,1,x\n")
+    load_id = loads.run(target(path, into="events")).load_id
+    after = "FROM ('2026-11-27') TO ('2026-11-28')"
+    (tmp_path / "after.csv").write_text("id,at,kind,note\n7,2026-11-27 12:00:00Z,1,x\n")
+    made = loads.run(partition(tmp_path / "after.csv", into="events_3", values=after)).load_id
+    assert penstock.verify(load_id, to=loads.conninfo, values=True).is_verified
+    loads.run(replacing(day(tmp_path / "day.csv.gz")))
+    with pytest.raises(PenstockError, match="may not have the rows"):
+        penstock.verify(load_id, to=loads.conninfo, values=True)
+    assert penstock.verify(made, to=loads.conninfo, values=True).is_verified
+
+
+def test_a_load_into_the_parent_is_undone_beside_a_new_partition(loads: Loads, tmp_path: Path) -> None:
+    """Whose rows stay."""
+    path = tmp_path / "some.csv"
+    path.write_text("id,at,kind,note\n7,2026-11-26 12:00:00Z,1,x\n8,2026-11-25 12:00:00Z,1,x\n")
+    load_id = loads.run(target(path, into="events")).load_id
+    (tmp_path / "after.csv").write_text("id,at,kind,note\n7,2026-11-27 12:00:00Z,1,x\n")
+    after = "FROM ('2026-11-27') TO ('2026-11-28')"
+    loads.run(partition(tmp_path / "after.csv", into="events_3", values=after))
+    penstock.undo(load_id, to=loads.conninfo)
+    assert (loads.count("events"), loads.count("events_3")) == (5, 1)

@@ -9,7 +9,7 @@
 -- have stored a record whose key the load itself had stored, so retried records do not count. The event `removing` is
 -- that with which the load emptied the table, or with which a sync ended; its deletes were before that. A merge whose
 -- details were pruned may have been a sync, and its rows do not count. An unended sync that has merged may have
--- deleted any row: its event is the greatest number.
+-- deleted any row: its event is the greatest number. A partition that was made aside (`is_new`) took no rows away.
 \set object_oid `cat parts/object_oid.sql`
 \set origin `cat parts/origin.sql`
 \set target_oid `cat parts/target_oid.sql`
@@ -53,6 +53,7 @@ WITH own AS MATERIALIZED (
            ) AS has_synced,
            max(t.truncation_event) AS truncation_event,
            pg_catalog.bool_or(t.kind = 'replacement') AS is_replaced,
+           pg_catalog.bool_or(t.kind = 'replacement' AND m.meaning -> 'partition' IS NOT NULL) AS is_new,
            pg_catalog.sum(t.inserted)::int8 AS inserted,
            pg_catalog.sum(t.updated)::int8 AS updated,
            coalesce(pg_catalog.sum(t.inserted) FILTER (WHERE m.is_merge), 0)::int8 AS stored,
@@ -81,6 +82,7 @@ WITH own AS MATERIALIZED (
                ELSE s.rows
            END AS stored,
            coalesce(t.touched - s.retried, 0) AS touched,
+           coalesce(t.is_new, false) AS is_new,
            greatest(
                t.truncation_event,
                CASE WHEN t.is_replaced AND l.state = 'complete' THEN l.event END,
@@ -98,7 +100,7 @@ WITH own AS MATERIALIZED (
 ), removed AS MATERIALIZED (
     SELECT r.root, max(d.removing) AS event
       FROM related AS r
-      JOIN done AS d ON d.oid = r.oid
+      JOIN done AS d ON d.oid = r.oid AND NOT d.is_new
      GROUP BY r.root
 )
 SELECT coalesce(n.nspname, own.schema)::text AS schema,
@@ -136,6 +138,7 @@ SELECT coalesce(n.nspname, own.schema)::text AS schema,
             WHERE r.root = c.oid
               AND d.load <> l.id
               AND d.removing > f.event
+              AND NOT d.is_new
        ) AS is_gone,
        greatest(m.stored, m.touched) AS floor,
        CASE

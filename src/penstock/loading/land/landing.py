@@ -273,7 +273,9 @@ class Replacement(LandingMethod):
                 retyped=len(landing.target.retyped),
                 partition=landing.replaced,
             )
-            refuse_unended(self._context, landing.facts, verb="replace")
+            # A load into the parent may have put rows into the partition that is gone. The new one tells of the parent.
+            for oid in (landing.facts.oid, landing.record.oid):
+                refuse_unended(self._context, replace(landing.facts, oid=oid), verb="replace")
 
 
 def _refuse_replacing(connection: Connection, definition: TableDefinition, partition: ReplacedPartition | None) -> None:
