@@ -35,6 +35,7 @@ _NEW = f"{SCHEMA}.lineitem_new"
 _OTHERS = 29
 _ORDERS_IN_OTHERS = 1000
 _COPY, _PENSTOCK, _BY_HAND = "psql \\copy into the partition", "penstock --partition-of", "by hand, "
+_FREEZE = f"{_PENSTOCK} --freeze always"
 _MEMORIES = ("1GB", "64MB", "12MB")
 # How many times as fast penstock must be as \copy, and as the best way by hand.
 _BAR, _BAR_BY_HAND = 2.5, 1.2
@@ -205,6 +206,7 @@ def _list_ways(conninfo: str, path: Path, rows: int) -> dict[str, Callable[[], C
     ways: dict[str, Callable[[], Cost]] = {
         _COPY: lambda: run_measured(psql_argv(conninfo, create, f"\\copy {_NEW} FROM '{path}' (FORMAT csv)")),
         _PENSTOCK: lambda: run_measured(load),
+        _FREEZE: lambda: run_measured([*load, "--freeze", "always"]),
     }
     for memory in _MEMORIES:
         for is_parallel in (False, True):

@@ -55,6 +55,7 @@ _OBJECTS = {
 # Each column is looked for in all of pg_catalog: many are in views that are read as they are.
 _COLUMNS = {
     "indnullsnotdistinct": ">= 15",
+    "wal_sync": "< 18",
     "buffers_backend": "< 17",
     "checkpoints_req": "< 17",
     "checkpoints_timed": "< 17",

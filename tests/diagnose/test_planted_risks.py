@@ -153,7 +153,7 @@ def test_what_will_stop_the_server_is_named_before_it_does(
         "transaction-age",
     }
     assert risks["connections"].number("limit") == 13
-    assert risks["invalid-index"].claim.startswith("index public.broken of orders has ")
+    assert risks["invalid-index"].claim.startswith("index public.broken of orders is invalid")
     assert risks["never-analyzed"].claim.startswith("table public.copied, which is read, has ")
     assert (risks["sequence-end"].number("now"), risks["sequence-end"].number("limit")) == (2_000_000_000, 2**31 - 1)
     assert risks["slot-keeps-wal"].claim.startswith("slot left, not in use, has ")

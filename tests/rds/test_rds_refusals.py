@@ -114,10 +114,12 @@ def grumbler(moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gru
 @pytest.mark.part("rest")
 def test_throttled_call_is_asked_again(grumbler: Grumbler, moto_rds: MotoRds) -> None:
     """Botocore waits a moment before it does."""
+    describe_instance(moto_rds.instance, now=datetime.now(UTC))
+    asked = grumbler.asked.count("DescribeDBInstances")
     grumbler.throttled["DescribeDBInstances"] = 1
     found = describe_instance(moto_rds.instance, now=datetime.now(UTC))
     assert found.instance is not None
-    assert grumbler.asked.count("DescribeDBInstances") == 3
+    assert grumbler.asked.count("DescribeDBInstances") == 2 * asked + 1
 
 
 def test_quick_question_is_asked_once(grumbler: Grumbler, moto_rds: MotoRds) -> None:

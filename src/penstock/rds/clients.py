@@ -176,7 +176,7 @@ def resolve_names(host: str) -> list[str]:
     """Return the names that DNS gives for a host name, in the order of its CNAME records. Empty if it is unknown."""
     try:
         canonical, aliases, _ = socket.gethostbyname_ex(host)
-    except OSError:
+    except (OSError, UnicodeError):  # UnicodeError: what is between two dots is empty or too long
         return []
     return [*aliases, canonical]
 

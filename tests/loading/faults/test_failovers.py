@@ -148,6 +148,7 @@ def test_new_primary_gets_the_missing_rows_without_a_lease(pair: Pair, loads: Lo
     finally:
         pair.restore_settings(forgets=True)
     assert any("has lost that" in notice for notice in loads.notices)
+    print(loads.notices, outcome.warnings)
     assert any("leases of another server" in warning.message for warning in outcome.warnings)
     assert loads.rows() == sorted(_NEW, key=repr)
     changed = "SELECT name FROM pg_file_settings WHERE name = 'max_wal_size' AND sourcefile LIKE '%auto.conf'"
@@ -220,7 +221,7 @@ def test_retry_whose_primary_is_lost_fails_and_the_next_one_loads_the_record_onc
     pair: Pair, loads: Loads, tmp_path: Path
 ) -> None:
     """Its transaction is lost with the primary; on the new one the record is still rejected."""
-    loads.at_piece = None
+    loads = Loads(pair.conninfo)
     path = write_to(tmp_path / "file.csv", "id,v\n2,new 2\nx,new 3\n")
     outcome = loads.run(target(path, format="csv"), rules=LoadRules(on_error="reject"))
     assert (outcome.rows, outcome.rejected) == (1, 1)
