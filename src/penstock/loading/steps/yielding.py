@@ -36,6 +36,8 @@ class Yielding(Step):
     """Reads before the rows which followers there are, and reports at the end how long the load has waited for them."""
 
     name = "yielding"
+    begins_for_all = True
+    concludes_for_all = True
 
     def __init__(self, tools: LoadTools) -> None:
         self._brake = tools.brake
@@ -66,5 +68,10 @@ class Yielding(Step):
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:  # noqa: ARG002 (a step's)
         """Close the session that looks at the followers."""
+        if self._brake is not None:
+            self._brake.close()
+
+    def lose_lead(self, load: RunningLoad) -> None:  # noqa: ARG002 (a step's)
+        """Close that session, which another look opens again, as the process may end."""
         if self._brake is not None:
             self._brake.close()
