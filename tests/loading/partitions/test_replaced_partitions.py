@@ -154,6 +154,32 @@ def test_attach_reads_no_row(loads: Loads, tmp_path: Path) -> None:
     assert 'partition constraint for table "events_2" is implied by existing constraints' in seen
 
 
+def test_rows_of_the_same_load_are_not_dropped(loads: Loads, tmp_path: Path) -> None:
+    """A load that replaces a partition and fills its parent is refused; with other partitions it is not."""
+    path = tmp_path / "some.csv"
+    path.write_text("id,at,kind,note\n7,2026-11-26 12:00:00Z,1,x\n8,2026-11-25 12:00:00Z,1,x\n")
+    job = replacing(day(tmp_path / "day.csv.gz"))
+    with pytest.raises(TargetError, match=r'cannot replace table "public.events_2" and fill table "public.events"'):
+        loads.run(job, target(path, into="events"))
+    (tmp_path / "after.csv").write_text("id,at,kind,note\n7,2026-11-27 12:00:00Z,1,x\n")
+    after = "FROM ('2026-11-27') TO ('2026-11-28')"
+    loads.run(job, partition(tmp_path / "after.csv", into="events_3", values=after))
+    assert (loads.count("events"), loads.count("events_2")) == (502, 500)
+
+
+@pytest.mark.parametrize("change", ["CREATE INDEX IF NOT EXISTS late ON events (note)", "DROP INDEX IF EXISTS own"])
+def test_an_index_that_was_made_or_dropped_meanwhile_is_noticed(loads: Loads, tmp_path: Path, change: str) -> None:
+    """The next run makes the table as the partition is then."""
+    loads.execute("CREATE INDEX own ON events (note)")
+    loads.at_piece = lambda _: loads.execute(change)
+    job = replacing(day(tmp_path / "day.csv.gz"))
+    with pytest.raises(TargetError, match="was altered while its replacement was loaded"):
+        loads.run(job)
+    assert loads.count("events_2") == 3
+    loads.run(job)
+    assert (loads.count("events_2"), left_tables(loads)) == (500, [])
+
+
 @pytest.mark.versions
 def test_identities_bounds_and_ancestors(ledger: str, tmp_path: Path) -> None:
     """Of a partition of a partition by hash, on all versions."""
