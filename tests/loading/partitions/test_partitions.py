@@ -446,16 +446,15 @@ def test_triggers_that_another_load_has_disabled_are_not_taken_over(ledger18: st
     assert loads.execute(query) == [("events", "O"), ("events_1", "O"), ("events_2", "O")]
 
 
-def test_a_load_that_disables_triggers_of_the_parent_makes_no_partition(ledger18: str, tmp_path: Path) -> None:
-    """By name, before the first row; without --triggers disable both are loaded."""
-    loads = Loads(ledger18, setup=f"SET timezone = 'UTC'; {WITHOUT_KEYS}")
-    rows = tmp_path / "rows.csv"
-    rows.write_text("id,at,kind,note\n2,2026-11-25 12:00:00Z,1,x\n")
-    jobs = partition(day(tmp_path / "day.csv.gz")), target(rows, into="events")
-    with pytest.raises(TargetError, match=r'cannot make partition "public.events_2" and fill table "public.events"'):
-        loads.run(*jobs, rules=replace(IMPATIENT, triggers="disable"))
-    loads.run(*jobs)
-    assert (loads.count("events"), loads.count("events_2")) == (502, 500)
+@pytest.mark.parametrize("into", ["events", "events_3"])
+def test_a_load_with_another_target_of_the_parent_is_refused(loads: Loads, tmp_path: Path, into: str) -> None:
+    """Before the first row: the ledger would have the objects of one as those of the other."""
+    path = day(tmp_path / "other.csv.gz")
+    after = "FROM ('2026-11-27') TO ('2026-11-28')"
+    other = target(path, into=into) if into == "events" else partition(path, into=into, values=after)
+    with pytest.raises(TargetError, match=f'cannot make partition "public.events_2" and fill table "public.{into}"'):
+        loads.run(partition(day(tmp_path / "day.csv.gz")), other)
+    assert (loads.count("events"), left_tables(loads)) == (1, [])
 
 
 def test_rows_that_the_default_partition_gets_meanwhile_are_named(ledger18: str, tmp_path: Path) -> None:

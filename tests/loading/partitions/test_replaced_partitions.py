@@ -148,6 +148,22 @@ def test_a_partition_that_was_detached_meanwhile_stays(loads: Loads, tmp_path: P
     assert left_tables(loads) == []
 
 
+def test_a_partition_that_is_being_detached_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """Attached anew, it would be seen by the readers of the parent again."""
+    with psycopg.connect(loads.conninfo) as reader, psycopg.connect(loads.conninfo, autocommit=True) as other:
+        reader.execute("SELECT FROM events LIMIT 1")
+        other.execute("SET statement_timeout = '300ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            other.execute("ALTER TABLE events DETACH PARTITION events_2 CONCURRENTLY")
+    job = replacing(day(tmp_path / "day.csv.gz"))
+    with pytest.raises(TargetError, match="cannot replace partition") as caught:
+        loads.run(job)
+    assert "FINALIZE" in (caught.value.detail or "")
+    loads.execute("ALTER TABLE events DETACH PARTITION events_2 FINALIZE")
+    loads.run(job)
+    assert (loads.count("events"), loads.count("events_2")) == (1, 500)
+
+
 def test_attach_reads_no_row(loads: Loads, tmp_path: Path) -> None:
     """As the server says at DEBUG1."""
     seen = listen(loads, replacing(day(tmp_path / "day.csv.gz")))

@@ -380,7 +380,7 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
     for target in targets:
         LANDING_METHODS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
         _refuse_shared_partitions(target, targets, connection)
-        _refuse_disabling(target, targets)
+        _refuse_shared_parent(target, targets)
         if target.facts is not None and target.landing.deletes:
             refuse_reached(target.table, find_foreign_keys(connection, target.facts.oid), targets)
     for target, facts in truncated:
@@ -410,16 +410,17 @@ def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan],
             )
 
 
-def _refuse_disabling(target: TargetPlan, targets: Sequence[TargetPlan]) -> None:
-    """Raise TargetError if the load would disable triggers of the parent while it attaches a new partition to it."""
-    if target.landing.where != "partition" or not target.skips_triggers:
-        return
+def _refuse_shared_parent(target: TargetPlan, targets: Sequence[TargetPlan]) -> None:
+    """Raise TargetError if the load makes a new partition, and fills its parent or makes another partition of it.
+
+    Until the partition is attached, the ledger has its objects under the OID of its parent.
+    """
     for other in targets:
-        is_parent = other.facts is not None and target.facts is not None and other.facts.oid == target.facts.oid
-        if is_parent and other.landing.where != "partition":
+        is_shared = other.facts is not None and target.facts is not None and other.facts.oid == target.facts.oid
+        if target.landing.where == "partition" and other is not target and is_shared:
             raise TargetError(
                 f'cannot make partition "{target.table}" and fill table "{other.table}" by the same load',
-                detail="--triggers disable disables triggers of the parent, and the partition would keep them so.",
+                detail="A load that makes a partition makes no other of the same parent, and does not fill the parent.",
                 hint="Run two loads.",
             )
 

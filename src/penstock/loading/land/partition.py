@@ -103,6 +103,10 @@ def refuse_partition(connection: Connection, name: TableName, partition: Replace
     lines = _find_obstacles(connection, partition.parent_oid, skips_triggers=True)
     if partition.is_default:
         lines = f"default partition: its bounds change with each new partition\n{lines}".rstrip()
+    if partition.is_detaching:
+        lines = (
+            f"detached partition: DETACH PARTITION ... FINALIZE has to end its DETACH CONCURRENTLY\n{lines}".rstrip()
+        )
     if lines:
         raise TargetError(
             f'cannot replace partition "{name}" of table {partition.parent}',
