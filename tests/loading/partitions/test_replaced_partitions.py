@@ -19,6 +19,7 @@ from loading.partitions.test_partitions import (
     partition,
 )
 from penstock.core.errors import PenstockError, TargetError
+from support.command import run_process
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
@@ -117,6 +118,13 @@ def test_partitions_are_refused_by_name(loads: Loads, tmp_path: Path, name: str)
     assert text in (caught.value.detail or "")
     assert left_tables(loads) == []
     assert loads.count("events_2") == 3
+
+
+def test_the_plan_says_that_indexes_are_built_without_a_pause(loads: Loads, tmp_path: Path) -> None:
+    """As the builds of a load that drops indexes are."""
+    path = str(day(tmp_path / "day.csv.gz"))
+    options = ("--into", "events_2", "--mode", "replace", "--max-wal", "9GB", "--plan")
+    assert "does not pause during builds of indexes" in run_process("load", path, "--to", loads.conninfo, *options).out
 
 
 def test_wider_types_are_refused(loads: Loads, tmp_path: Path) -> None:

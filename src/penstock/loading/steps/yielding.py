@@ -18,7 +18,7 @@ class YieldPlan:
 
     limits: tuple[str, ...]
     has_merge: bool
-    has_rebuild: bool
+    has_build: bool
 
     @property
     def is_refusing(self) -> bool:
@@ -27,7 +27,7 @@ class YieldPlan:
 
     def describe(self) -> Sequence[str]:
         """Return what the load waits for, and which of its work does not wait."""
-        never = ["merges"] * self.has_merge + ["rebuilds of indexes"] * self.has_rebuild
+        never = ["merges"] * self.has_merge + ["builds of indexes"] * self.has_build
         lines = [f"begins no batch beyond {' or '.join(self.limits)}"]
         return lines + ([f"does not pause during {' and '.join(never)}"] if never else [])
 
@@ -52,7 +52,7 @@ class Yielding(Step):
         return YieldPlan(
             limits=tuple(f"{option} {value}" for option, value in limits.items() if value is not None),
             has_merge=any(target.is_staged for target in targets),
-            has_rebuild=any(target.indexes.dropped for target in targets),
+            has_build=any(target.indexes.dropped or target.is_replaced for target in targets),
         )
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
