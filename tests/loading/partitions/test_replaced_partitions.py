@@ -172,6 +172,14 @@ def test_a_partition_that_is_being_detached_is_refused(loads: Loads, tmp_path: P
     assert (loads.count("events"), loads.count("events_2")) == (1, 500)
 
 
+def test_readers_of_another_partition_are_not_waited_for(loads: Loads, tmp_path: Path) -> None:
+    """The parent alone is locked with the partition, not all that it has."""
+    with psycopg.connect(loads.conninfo) as other:
+        other.execute("SELECT FROM events_1")
+        loads.run(replacing(day(tmp_path / "day.csv.gz")))
+    assert loads.count("events_2") == 500
+
+
 def test_attach_reads_no_row(loads: Loads, tmp_path: Path) -> None:
     """As the server says at DEBUG1."""
     seen = listen(loads, replacing(day(tmp_path / "day.csv.gz")))

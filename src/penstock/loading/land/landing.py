@@ -7,7 +7,7 @@ dropped, or does not fit any more, it is created again, and its objects are load
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -186,8 +186,11 @@ class Replacement(LandingMethod):
         Dropping a foreign key locks both tables. Dropping a partition locks its parent.
         """
         own = [landing.facts.oid for landing in self._landings]
-        parents = [landing.replaced.parent_oid for landing in self._landings if landing.replaced is not None]
-        oids = [*own, *parents, *(oid for each in own for oid in find_references(self._connection, each))]
+        oids = [
+            *own,
+            *_list_parents(self._landings),
+            *(oid for each in own for oid in find_references(self._connection, each)),
+        ]
         return dict.fromkeys(oids, "ACCESS EXCLUSIVE")
 
     def land(self, note_statement: NoteStatement) -> list[LandedCounts]:  # noqa: ARG002 (for other ways)
@@ -249,7 +252,7 @@ class Replacement(LandingMethod):
     def _swap(self) -> list[LandedCounts]:
         """Swap all tables once all their locks are held. If a lock cannot be taken, swap none."""
         wanted = self.list_locks()
-        locks = TableLocks(self._connection, wanted)
+        locks = TableLocks(self._connection, wanted, alone=_list_parents(self._landings))
 
         def swap() -> None:
             locks.take()
@@ -278,6 +281,11 @@ class Replacement(LandingMethod):
             # A load into the parent may have put rows into the partition that is gone. The new one tells of the parent.
             for oid in (landing.facts.oid, landing.record.oid):
                 refuse_unended(self._context, replace(landing.facts, oid=oid), verb="replace")
+
+
+def _list_parents(landings: Iterable[TargetLanding]) -> set[int]:
+    """Return the OIDs of the parents of the partitions that are replaced: other partitions need no lock."""
+    return {landing.replaced.parent_oid for landing in landings if landing.replaced is not None}
 
 
 def _refuse_replacing(connection: Connection, definition: TableDefinition, partition: ReplacedPartition | None) -> None:
@@ -539,7 +547,7 @@ def _lock_tables(context: LandingContext, landed: Sequence[TargetLanding], ways:
         return
     wanted = {oid: mode for way in ways for oid, mode in way.list_locks().items()}
     names = ", ".join(f'"{landing.facts.name}"' for landing in landed)
-    locks = TableLocks(context.connection, wanted)
+    locks = TableLocks(context.connection, wanted, alone=_list_parents(landed))
     context.with_locks(locks.take, relations=list(wanted), what=f"lock {names}")
 
 
