@@ -410,6 +410,24 @@ def test_locks_of_others_are_named_and_waited_for(ledger: str, tmp_path: Path, h
     assert left_tables(loads) == []
 
 
+@pytest.mark.parametrize("does", ["attach", "truncate"])
+def test_a_reader_of_a_partition_that_is_locked_with_its_parent_is_named(
+    loads: Loads, tmp_path: Path, does: str
+) -> None:
+    """Of the default partition, which ATTACH locks, and of a table that is truncated."""
+    loads.execute(
+        "CREATE TABLE rest PARTITION OF events DEFAULT PARTITION BY RANGE (at);"
+        "CREATE TABLE rest_1 PARTITION OF rest DEFAULT"
+    )
+    path = day(tmp_path / "day.csv.gz")
+    job = partition(path) if does == "attach" else replace(target(path, into="events"), mode="truncate")
+    with psycopg.connect(loads.conninfo) as other:
+        other.execute("SELECT FROM rest_1")
+        with pytest.raises(PenstockError, match="could not get a lock") as caught:
+            loads.run(job)
+        assert f"pid {other.info.backend_pid}" in (caught.value.detail or "")
+
+
 @pytest.mark.versions
 def test_readers_and_writers_of_the_parent_go_on(ledger: str, tmp_path: Path) -> None:
     """Without foreign keys, also those whose transactions are open."""

@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.changes.tables.definition import TableDefinition
+from penstock.core.catalogue.catalog import read_partition_line
 from penstock.core.catalogue.locking import (
     DEFAULT_LOCK_TIMEOUT_S,
     LOCK_NOT_AVAILABLE,
@@ -456,7 +457,10 @@ def truncate_due(context: LandingContext, due: Sequence[TargetLanding]) -> None:
 
     names = ", ".join(f'"{facts.name}"' for facts in tables.values())
     context.tools.notice(f"truncating table{'s' if len(tables) > 1 else ''} {names}")
-    context.with_locks(act, relations=list(tables), what=f"truncate {names}")
+    # TRUNCATE locks partitions, too.
+    partitioned = [facts.oid for facts in tables.values() if facts.kind == "p"]
+    relations = tables.keys() | read_partition_line(connection, partitioned).keys()
+    context.with_locks(act, relations=sorted(relations), what=f"truncate {names}")
 
 
 def refuse_unended(context: LandingContext, facts: TableFacts, *, verb: str) -> None:

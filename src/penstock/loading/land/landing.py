@@ -351,9 +351,11 @@ class Partition(Replacement):
             # ATTACH has locked the parent, so no load disables triggers before this transaction ends.
             self._refuse_disabled(facts)
 
+        # ATTACH locks the partitions of the default partition, too.
+        rest = read_partition_line(self._connection, [*filter(None, [model.parent.default_oid])])
         self._context.with_locks(
             attach,
-            relations=[facts.oid, *filter(None, [model.parent.default_oid]), *facts.references],
+            relations=sorted({facts.oid, *rest, *facts.references}),
             what=f'attach "{facts.name}" to "{facts.parent}"',
         )
         return LandedCounts(number=landing.record.number, target_oid=oid)
