@@ -108,6 +108,19 @@ def test_the_same_command_has_nothing_to_do(loads: Loads, tmp_path: Path) -> Non
         loads.run(other)
 
 
+def test_a_partition_with_other_bounds_is_not_taken_for_that_of_the_command(loads: Loads, tmp_path: Path) -> None:
+    """Though its file is loaded. The text of the bounds may differ."""
+    path = day(tmp_path / "day.csv.gz")
+    loads.run(partition(path, values="FROM ('2026-11-26') TO ('2026-11-28')"))
+    with pytest.raises(TargetError, match=r'partition "public.events_2" exists with other bounds') as caught:
+        loads.run(partition(path))
+    assert "TO ('2026-11-28 00:00:00+00'), not FOR VALUES FROM ('2026-11-26" in (caught.value.detail or "")
+    loads.execute(
+        f"ALTER TABLE events DETACH PARTITION events_2;ALTER TABLE events ATTACH PARTITION events_2 FOR VALUES {DAY}"
+    )
+    assert loads.run(partition(path, values="FROM ('2026-11-26 00:00') TO ('Nov 27 2026')")).rows == 0
+
+
 def test_rows_outside_the_bounds_are_refused(loads: Loads, tmp_path: Path) -> None:
     """With file and line, and rejected if that is asked."""
     job = partition(day(tmp_path / "day.csv.gz", outside=444))
