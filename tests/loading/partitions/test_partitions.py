@@ -336,6 +336,22 @@ def test_a_load_that_fails_is_resumed(loads: Loads, tmp_path: Path) -> None:
     assert left_tables(loads) == []
 
 
+def test_a_file_that_is_corrected_after_its_last_row_is_loaded_after_a_repair(loads: Loads, tmp_path: Path) -> None:
+    """A foreign key is checked behind the rows, when the record is staged. The hint says what to do."""
+    path = tmp_path / "day.csv"
+    path.write_text("id,at,kind,note\n1,2026-11-26 12:00:00Z,99,x\n")
+    with pytest.raises(PenstockError, match="violates foreign key"):
+        loads.run(partition(path))
+    path.write_text("id,at,kind,note\n1,2026-11-26 12:00:00Z,9,x\n")
+    rules = replace(IMPATIENT, changed="load")
+    with pytest.raises(PenstockError, match="already loaded") as caught:
+        loads.run(partition(path), rules=rules)
+    assert "penstock repair" in (caught.value.hint or "")
+    loads.repair()
+    assert loads.run(partition(path), rules=rules).rows == 1
+    assert loads.count("events") == 2
+
+
 def test_what_a_given_up_load_has_made_is_dropped(loads: Loads, tmp_path: Path) -> None:
     """By repair, as the tables of other loads that nobody runs."""
     with pytest.raises(PenstockError):
