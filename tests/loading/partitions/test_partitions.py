@@ -14,6 +14,7 @@ from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.values.job import LoadJob
 from penstock.core.values.names import parse_table_name
 from support.loads import IMPATIENT, Loads, share_ledger, target
+from support.modes import Killed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +35,13 @@ PARENT = """
     INSERT INTO events VALUES (1, '2026-11-25 12:00Z', 1);
 """
 DAY = "FROM ('2026-11-26') TO ('2026-11-27')"
+
+
+WITHOUT_KEYS = PARENT.replace("REFERENCES kinds", "")
+TRIGGER = """
+    CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+    CREATE TRIGGER t AFTER INSERT ON events FOR EACH ROW EXECUTE FUNCTION f();
+"""
 
 
 def day(path: Path, *, count: int = 500, outside: int | None = None) -> Path:
@@ -312,12 +320,14 @@ def test_identity_columns_get_values_of_the_parents_sequence(ledger: str, tmp_pa
 
 
 def test_rows_are_frozen(loads: Loads, tmp_path: Path) -> None:
-    """By VACUUM before the attach, or by COPY."""
+    """By VACUUM before the attach, or by COPY; not if neither is wanted."""
     for freeze in ("never", "always"):
         loads.run(partition(day(tmp_path / f"{freeze}.csv.gz")), rules=replace(IMPATIENT, freeze=freeze))
         query = "SELECT relpages > 0, relallfrozen = relpages FROM pg_class WHERE oid = 'events_2'::regclass"
         assert loads.execute(query) == [(True, True)]
         loads.execute("DROP TABLE events_2")
+    loads.run(partition(day(tmp_path / "neither.csv.gz")), rules=replace(IMPATIENT, freeze="never", vacuum=False))
+    assert loads.execute("SELECT relpages > 0, relallfrozen FROM pg_class WHERE relname = 'events_2'") == [(True, 0)]
 
 
 def test_a_load_that_fails_is_resumed(loads: Loads, tmp_path: Path) -> None:
@@ -411,10 +421,11 @@ def test_bounds_do_not_depend_on_the_sessions_settings(loads: Loads, tmp_path: P
     ]
 
 
-@pytest.mark.parametrize("held", ["UPDATE kinds SET name = 'x' WHERE id = 1", "SELECT FROM rest"])
-def test_locks_of_others_are_named_and_waited_for(loads: Loads, tmp_path: Path, held: str) -> None:
-    """By the writers of a referenced table, by the readers of the default partition; the rows are kept."""
-    loads.execute("CREATE TABLE rest PARTITION OF events DEFAULT")
+@pytest.mark.versions
+@pytest.mark.parametrize("held", ["UPDATE kinds SET name = 'x' WHERE id = 1", "SELECT FROM kinds", "SELECT FROM rest"])
+def test_locks_of_others_are_named_and_waited_for(ledger: str, tmp_path: Path, held: str) -> None:
+    """By the writers and readers of a referenced table, by the readers of the default partition; the rows are kept."""
+    loads = Loads(ledger, setup=f"SET timezone = 'UTC'; {PARENT} CREATE TABLE rest PARTITION OF events DEFAULT")
     job = partition(day(tmp_path / "day.csv.gz"))
     with psycopg.connect(loads.conninfo) as other:
         other.execute(held.encode())
@@ -426,6 +437,83 @@ def test_locks_of_others_are_named_and_waited_for(loads: Loads, tmp_path: Path, 
     assert (loads.count("events"), loads.count("events_2")) == (501, 500)
     assert loads.execute("SELECT count(*)::int FROM penstock.loads") == [(1,)]
     assert left_tables(loads) == []
+
+
+@pytest.mark.versions
+def test_readers_and_writers_of_the_parent_go_on(ledger: str, tmp_path: Path) -> None:
+    """Without foreign keys, also those whose transactions are open."""
+    loads = Loads(ledger, setup=f"SET timezone = 'UTC'; {WITHOUT_KEYS}")
+    with psycopg.connect(loads.conninfo) as other:
+        other.execute("INSERT INTO events VALUES (2, '2026-11-25 12:00Z', 1)")
+        loads.run(partition(day(tmp_path / "day.csv.gz")))
+        assert other.execute("SELECT count(*) FROM events").fetchone() == (502,)
+
+
+def test_triggers_that_another_load_has_disabled_are_not_taken_over(ledger18: str, tmp_path: Path) -> None:
+    """ATTACH would make them as they are in the parent, and nobody would enable those of the partition."""
+    loads = Loads(ledger18, piece_bytes=3000, setup=f"SET timezone = 'UTC'; {WITHOUT_KEYS} {TRIGGER}")
+    beside, rules = Loads(ledger18, piece_bytes=3000), replace(IMPATIENT, triggers="disable")
+    job, rows = partition(day(tmp_path / "day.csv.gz")), tmp_path / "rows.csv"
+    rows.write_text("id,at,kind,note\n2,2026-11-25 12:00:00Z,1,x\n")
+
+    def die(_number: int) -> None:
+        raise Killed
+
+    def load_beside(number: int) -> None:
+        if number == 0:
+            with pytest.raises(Killed):
+                beside.run(target(rows, into="events"), rules=rules)
+
+    beside.at_piece, loads.at_piece = die, load_beside
+    with pytest.raises(TargetError, match=r'triggers of table "public.events" are disabled for a load'):
+        loads.run(job, rules=rules)
+    assert not loads.has_table("events_2")
+    loads.repair()
+    loads.at_piece = None
+    loads.run(job, rules=rules)
+    query = "SELECT tgrelid::regclass::text, tgenabled FROM pg_trigger WHERE tgname = 't' ORDER BY 1"
+    assert loads.execute(query) == [("events", "O"), ("events_1", "O"), ("events_2", "O")]
+
+
+@pytest.mark.parametrize("into", ["events", "events_3"])
+def test_a_load_with_another_target_of_the_parent_is_refused(loads: Loads, tmp_path: Path, into: str) -> None:
+    """Before the first row: the ledger would have the objects of one as those of the other."""
+    path = day(tmp_path / "other.csv.gz")
+    after = "FROM ('2026-11-27') TO ('2026-11-28')"
+    other = target(path, into=into) if into == "events" else partition(path, into=into, values=after)
+    with pytest.raises(TargetError, match=f'cannot make partition "public.events_2" and fill table "public.{into}"'):
+        loads.run(partition(day(tmp_path / "day.csv.gz")), other)
+    assert (loads.count("events"), left_tables(loads)) == (1, [])
+
+
+def test_rows_that_the_default_partition_gets_meanwhile_are_named(ledger18: str, tmp_path: Path) -> None:
+    """When they are moved, the same command attaches the table."""
+    loads = Loads(ledger18, piece_bytes=3000, setup=f"SET timezone = 'UTC'; {WITHOUT_KEYS}")
+    loads.execute("CREATE TABLE rest PARTITION OF events DEFAULT")
+    insert = "INSERT INTO events VALUES (7000, '2026-11-26', 1) ON CONFLICT DO NOTHING"
+    loads.at_piece = lambda _: loads.execute(insert)
+    job = partition(day(tmp_path / "day.csv.gz"))
+    with pytest.raises(TargetError, match=r"default partition public.rest has rows that belong to the new partition"):
+        loads.run(job)
+    loads.execute("DELETE FROM rest")
+    loads.run(job)
+    assert (loads.count("events"), left_tables(loads)) == (501, [])
+
+
+def test_a_role_to_which_policies_apply_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """With words about the parent."""
+    loads.execute(
+        "DROP ROLE IF EXISTS partition_owner; CREATE ROLE partition_owner; ALTER TABLE events OWNER TO partition_owner;"
+        "GRANT ALL ON SCHEMA public TO partition_owner;"
+        "ALTER TABLE events ENABLE ROW LEVEL SECURITY; ALTER TABLE events FORCE ROW LEVEL SECURITY"
+    )
+    try:
+        share_ledger(loads, "partition_owner")
+        owner = Loads(loads.conninfo, role="partition_owner")
+        with pytest.raises(TargetError, match=r'build a partition of table "public.events" aside: row-level security'):
+            owner.run(partition(day(tmp_path / "day.csv.gz")))
+    finally:
+        loads.execute("DROP OWNED BY partition_owner; DROP ROLE partition_owner")
 
 
 def test_who_does_not_own_the_parent_is_refused(loads: Loads, tmp_path: Path) -> None:

@@ -234,6 +234,30 @@ def test_a_load_that_waited_too_long_ends_incomplete_and_the_same_command_resume
     assert (outcome.rows, outcome.rows_before, loads.count()) == (_ROWS - stored, stored, _ROWS)
 
 
+def test_each_process_of_a_load_waits(pair: Pair, loads: Loads, tmp_path: Path) -> None:
+    """Also one that does not lead. The leader, which reads nothing until then, loads what that one has left."""
+    paths = [write_csv(tmp_path / f"{n}.csv", [f"{n},{'x' * 40}"] * 10_000) for n in range(3)]
+    leader = Loads(pair.conninfo, piece_bytes=20_000, yield_look_s=0.02, least_claim_bytes=1)
+    loads.tune(least_claim_bytes=1)
+    rules = replace(_YIELDING, join=True)
+    begun, may_read = threading.Event(), threading.Event()
+
+    def wait(_number: int) -> None:
+        if not begun.is_set():
+            begun.set()
+            may_read.wait(_PATIENCE_S)
+
+    leader.at_piece = wait
+    thread = threading.Thread(target=lambda: leader.run(target(paths), sessions=1, rules=rules))
+    thread.start()
+    begun.wait(_PATIENCE_S)
+    with _paused(pair, loads), pytest.raises(TargetError, match="waiting for standby"):
+        loads.run(target(paths), sessions=1, batch_bytes=40_000, rules=replace(rules, max_wait=0.3))
+    may_read.set()
+    thread.join(_PATIENCE_S)
+    assert loads.count() == 30_000
+
+
 def test_an_interrupt_ends_a_load_that_waits(pair: Pair, loads: Loads, path: Path) -> None:
     """As it ends any other load: what is committed stays."""
 

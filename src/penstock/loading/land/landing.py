@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from penstock.changes.records import find_changed
+from penstock.changes.records import find_changed, read_changes
 from penstock.changes.tables.definition import TableDefinition, compose_create
+from penstock.changes.tables.kinds import TRIGGERS
 from penstock.changes.tables.parts import IndexPart, capture_many
 from penstock.core.catalogue.catalog import defer_constraints, find_references, read_partition_line
 from penstock.core.catalogue.staging import find_landing_table
@@ -53,6 +54,7 @@ from penstock.loading.land.partition import (
     attach_partition,
     create_partition,
     model_partition,
+    refuse_default,
     refuse_parent,
     refuse_partition,
 )
@@ -310,10 +312,17 @@ class Partition(Replacement):
         return () if landing.partition is None else landing.partition.indexes
 
     def _analyze(self, table: TableName) -> None:
-        if self._plan.freeze.is_used:
+        if self._plan.freeze.is_used or not self._plan.job.rules.vacuum:
             super()._analyze(table)
         else:
             freeze_table(self._connection, table)
+
+    def finish(self) -> None:
+        """Finish the tables, and refuse rows that the default partition has got since the load began."""
+        super().finish()
+        for landing in self._landings:
+            assert landing.partition is not None
+            refuse_default(self._connection, landing.partition.parent, landing.partition.check)
 
     def list_locks(self) -> dict[int, LockMode]:
         """Return no locks: ATTACH takes them itself, in its order."""
@@ -328,12 +337,28 @@ class Partition(Replacement):
         model, oid, facts = landing.partition, landing.record.oid, landing.facts
         assert model is not None and oid is not None
         refuse_parent(self._connection, facts, skips_triggers=landing.target.skips_triggers)
+
+        def attach() -> None:
+            attach_partition(self._connection, model, oid)
+            # ATTACH has locked the parent, so no load disables triggers before this transaction ends.
+            self._refuse_disabled(facts)
+
         self._context.with_locks(
-            partial(attach_partition, self._connection, model, oid),
+            attach,
             relations=[facts.oid, *filter(None, [model.parent.default_oid]), *facts.references],
             what=f'attach "{facts.name}" to "{facts.parent}"',
         )
         return LandedCounts(number=landing.record.number, target_oid=oid)
+
+    def _refuse_disabled(self, facts: TableFacts) -> None:
+        """Raise TargetError if a load has disabled triggers of the parent: those of the partition would stay so."""
+        changes = read_changes(self._connection, self._context.schema)
+        if any(each.kind == TRIGGERS.name and facts.oid in each.relations and not each.is_copied for each in changes):
+            raise TargetError(
+                f'triggers of table "{facts.parent}" are disabled for a load',
+                detail=f'Partition "{facts.name}" would have them disabled for ever.',
+                hint="Run the load again when that load has ended; penstock repair --plan shows them.",
+            )
 
 
 # The class for each value of Landing.where (core/values/mode.py), in the order in which the load's end calls them.
@@ -355,6 +380,7 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
     for target in targets:
         LANDING_METHODS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
         _refuse_shared_partitions(target, targets, connection)
+        _refuse_shared_parent(target, targets)
         if target.facts is not None and target.landing.deletes:
             refuse_reached(target.table, find_foreign_keys(connection, target.facts.oid), targets)
     for target, facts in truncated:
@@ -365,16 +391,37 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
 
 
 def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan], connection: Connection) -> None:
-    """Raise TargetError if a sync would delete records of a target that is a partition or a parent."""
-    if target.facts is None or not target.landing.deletes or len(targets) == 1:
+    """Raise TargetError if a sync or a replacement would remove rows of a target that is a partition or a parent."""
+    removes = target.landing.deletes or target.landing.where == "replacement"
+    if target.facts is None or not removes or len(targets) == 1:
         return
+    verb = "sync" if target.landing.deletes else "replace"
     line = read_partition_line(connection, [target.facts.oid])
     for other in targets:
-        if other.facts is not None and other.facts.oid != target.facts.oid and other.facts.oid in line:
+        # The facts of a new partition are those of its parent, and it is attached behind the others.
+        is_apart = other.landing.where == "partition" or other.facts is None or other.facts.oid == target.facts.oid
+        if not is_apart and other.facts is not None and other.facts.oid in line:
             raise TargetError(
-                f'cannot sync table "{target.table}" and fill table "{other.table}" by the same load',
-                detail="One is a partition of the other, so that the sync would delete records of both.",
-                hint=f'Name all sources in the target "{target.table}", or run two loads.',
+                f'cannot {verb} table "{target.table}" and fill table "{other.table}" by the same load',
+                detail=f"One is a partition of the other, so that the {verb} would remove rows of both.",
+                hint="Run two loads."
+                if verb == "replace"
+                else f'Name all sources in the target "{target.table}", or run two loads.',
+            )
+
+
+def _refuse_shared_parent(target: TargetPlan, targets: Sequence[TargetPlan]) -> None:
+    """Raise TargetError if the load makes a new partition, and fills its parent or makes another partition of it.
+
+    Until the partition is attached, the ledger has its objects under the OID of its parent.
+    """
+    for other in targets:
+        is_shared = other.facts is not None and target.facts is not None and other.facts.oid == target.facts.oid
+        if target.landing.where == "partition" and other is not target and is_shared:
+            raise TargetError(
+                f'cannot make partition "{target.table}" and fill table "{other.table}" by the same load',
+                detail="A load that makes a partition makes no other of the same parent, and does not fill the parent.",
+                hint="Run two loads.",
             )
 
 

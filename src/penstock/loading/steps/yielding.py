@@ -18,7 +18,7 @@ class YieldPlan:
 
     limits: tuple[str, ...]
     has_merge: bool
-    has_rebuild: bool
+    has_build: bool
 
     @property
     def is_refusing(self) -> bool:
@@ -27,7 +27,7 @@ class YieldPlan:
 
     def describe(self) -> Sequence[str]:
         """Return what the load waits for, and which of its work does not wait."""
-        never = ["merges"] * self.has_merge + ["rebuilds of indexes"] * self.has_rebuild
+        never = ["merges"] * self.has_merge + ["builds of indexes"] * self.has_build
         lines = [f"begins no batch beyond {' or '.join(self.limits)}"]
         return lines + ([f"does not pause during {' and '.join(never)}"] if never else [])
 
@@ -36,6 +36,8 @@ class Yielding(Step):
     """Reads before the rows which followers there are, and reports at the end how long the load has waited for them."""
 
     name = "yielding"
+    begins_for_all = True
+    concludes_for_all = True
 
     def __init__(self, tools: LoadTools) -> None:
         self._brake = tools.brake
@@ -51,7 +53,7 @@ class Yielding(Step):
         return YieldPlan(
             limits=tuple(f"{option} {value}" for option, value in limits.items() if value is not None),
             has_merge=any(target.is_staged for target in targets),
-            has_rebuild=any(target.indexes.dropped for target in targets),
+            has_build=any(target.indexes.dropped or target.is_replaced for target in targets),
         )
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
@@ -66,6 +68,11 @@ class Yielding(Step):
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:  # noqa: ARG002 (a step's)
         """Close the session that looks at the followers."""
+        if self._brake is not None:
+            self._brake.close()
+
+    def lose_lead(self, load: RunningLoad) -> None:  # noqa: ARG002 (a step's)
+        """Close that session, which another look opens again, as the process may end."""
         if self._brake is not None:
             self._brake.close()
 
