@@ -281,7 +281,7 @@ class _LoadRun:
         )
         landed = [each.target.landing for each in claimed.landings if each.table is not None]
         replaces = all(each.where != "staging" for each in landed)
-        if load.report is not None:
+        if load.report is not None and landed:
             load.report("replacing tables" if replaces else "storing staged rows")
         with self._timing("replace" if replaces else "store"):
             finished = finish_load(context, claimed.landings, note_statement=load.tally.note_statement)

@@ -116,6 +116,19 @@ def test_the_same_command_has_nothing_to_do(loads: Loads, tmp_path: Path) -> Non
         loads.run(other)
 
 
+def test_a_partition_with_other_bounds_is_not_taken_for_that_of_the_command(loads: Loads, tmp_path: Path) -> None:
+    """Though its file is loaded. The text of the bounds may differ."""
+    path = day(tmp_path / "day.csv.gz")
+    loads.run(partition(path, values="FROM ('2026-11-26') TO ('2026-11-28')"))
+    with pytest.raises(TargetError, match=r'partition "public.events_2" exists with other bounds') as caught:
+        loads.run(partition(path))
+    assert "TO ('2026-11-28 00:00:00+00'), not FOR VALUES FROM ('2026-11-26" in (caught.value.detail or "")
+    loads.execute(
+        f"ALTER TABLE events DETACH PARTITION events_2;ALTER TABLE events ATTACH PARTITION events_2 FOR VALUES {DAY}"
+    )
+    assert loads.run(partition(path, values="FROM ('2026-11-26 00:00') TO ('Nov 27 2026')")).rows == 0
+
+
 def test_rows_outside_the_bounds_are_refused(loads: Loads, tmp_path: Path) -> None:
     """With file and line, and rejected if that is asked."""
     job = partition(day(tmp_path / "day.csv.gz", outside=444))
@@ -331,6 +344,22 @@ def test_a_load_that_fails_is_resumed(loads: Loads, tmp_path: Path) -> None:
     assert loads.count("events_2") == 500
     assert loads.execute("SELECT 'events_2'::regclass::oid") == before
     assert left_tables(loads) == []
+
+
+def test_a_file_that_is_corrected_after_its_last_row_is_loaded_after_a_repair(loads: Loads, tmp_path: Path) -> None:
+    """A foreign key is checked behind the rows, when the record is staged. The hint says what to do."""
+    path = tmp_path / "day.csv"
+    path.write_text("id,at,kind,note\n1,2026-11-26 12:00:00Z,99,x\n")
+    with pytest.raises(PenstockError, match="violates foreign key"):
+        loads.run(partition(path))
+    path.write_text("id,at,kind,note\n1,2026-11-26 12:00:00Z,9,x\n")
+    rules = replace(IMPATIENT, changed="load")
+    with pytest.raises(PenstockError, match="already loaded") as caught:
+        loads.run(partition(path), rules=rules)
+    assert "penstock repair" in (caught.value.hint or "")
+    loads.repair()
+    assert loads.run(partition(path), rules=rules).rows == 1
+    assert loads.count("events") == 2
 
 
 def test_what_a_given_up_load_has_made_is_dropped(loads: Loads, tmp_path: Path) -> None:

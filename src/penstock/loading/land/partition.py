@@ -232,6 +232,30 @@ def _find_bounds(connection: Connection, parent: ParentRow, name: str, for_value
     return found, check if parent.own_bounds is None else f"({parent.own_bounds}) AND ({check})"
 
 
+def refuse_other_bounds(connection: Connection, facts: TableFacts, for_values: str) -> None:
+    """Raise TargetError if the partition of `facts`, which exists, has other bounds than the user's text `for_values`.
+
+    Needs TEMPORARY on the database. Raises TargetError if the text is no bounds, and ServerError.
+    """
+    with (
+        local_settings(connection, datestyle="ISO"),
+        translate_errors(f'trying the bounds of partition "{facts.name}"'),
+    ):
+        query = (
+            "SELECT h.inhparent::oid, pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM pg_catalog.pg_class AS c"
+            " JOIN pg_catalog.pg_inherits AS h ON h.inhrelid = c.oid WHERE c.oid = %s"
+        )
+        oid, found = fetch_one(connection, query, [facts.oid])
+        (parent,) = fetch_rows(connection, "loading/partition_parent", ParentRow, oid=oid)
+        wanted, _ = _find_bounds(connection, replace(parent, partitions=[], bounds=[]), facts.name.name, for_values)
+    if wanted != found:
+        raise TargetError(
+            f'partition "{facts.name}" exists with other bounds',
+            detail=f"It is the partition {found}, not {wanted}.",
+            hint="Give --for-values as it has them or, if these are wrong, detach it and attach it with others.",
+        )
+
+
 def refuse_default(connection: Connection, parent: ParentRow, check: str) -> None:
     """Raise TargetError if the default partition has a row that fulfils `check`, as those of the new partition do."""
     if parent.default_oid is None or parent.default_partition is None:

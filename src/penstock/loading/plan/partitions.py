@@ -78,5 +78,5 @@ def refuse_existing(job: TargetJob, facts: TableFacts | None) -> TargetError | N
     return TargetError(
         f'partition "{facts.name}" exists',
         detail="--partition-of makes a new partition.",
-        hint="Load into it without --partition-of and --for-values.",
+        hint="Leave out --partition-of and --for-values to add rows to it or, with --mode replace, to replace them.",
     )

@@ -43,10 +43,11 @@ class Yielding(Step):
         self._brake = tools.brake
 
     def plan(self, facts: PlanFacts) -> YieldPlan | None:
-        """Return the limits, None if there are none."""
+        """Return the limits, None if there are none. Raises TargetError if the followers cannot be read."""
         rules, targets = facts.plan.job.rules, facts.plan.targets
         if self._brake is None:
             return None
+        self._brake.check(facts.connection, is_aurora=_is_aurora(facts.tools))
         max_wal = None if rules.max_wal is None else format_bytes(rules.max_wal)
         limits = {"--max-replica-lag": rules.max_replica_lag, "--max-wal": max_wal}
         return YieldPlan(
@@ -58,8 +59,7 @@ class Yielding(Step):
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Find the followers. Raises TargetError if they cannot be read."""
         if self._brake is not None:
-            server = load.tools.server
-            self._brake.begin(connection, is_aurora=server is not None and server.is_aurora)
+            self._brake.begin(connection, is_aurora=_is_aurora(load.tools))
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:  # noqa: ARG002 (a step's)
         """Return the outcome with how long the load has waited."""
@@ -75,3 +75,7 @@ class Yielding(Step):
         """Close that session, which another look opens again, as the process may end."""
         if self._brake is not None:
             self._brake.close()
+
+
+def _is_aurora(tools: LoadTools) -> bool:
+    return tools.server is not None and tools.server.is_aurora
