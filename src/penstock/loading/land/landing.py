@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from psycopg.sql import SQL
+
 from penstock.changes.records import find_changed, read_changes
 from penstock.changes.tables.definition import TableDefinition, compose_create
 from penstock.changes.tables.kinds import TRIGGERS
@@ -20,8 +22,9 @@ from penstock.core.catalogue.catalog import defer_constraints, find_references, 
 from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table, freeze_table
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import in_transaction
+from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
+from penstock.core.sql import fetch_one, table_identifier
 from penstock.core.values.mode import Where
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import has_all
@@ -60,6 +63,7 @@ from penstock.loading.land.partition import (
 )
 from penstock.loading.land.staging import Staging
 from penstock.loading.land.sync import describe_cascades, find_foreign_keys, refuse_reached
+from penstock.loading.plan.modes import explain_emptying
 from penstock.loading.values.plan import TargetPlan
 
 _FOREIGN_KEY_VIOLATION = "23503"
@@ -166,10 +170,12 @@ class Replacement(LandingMethod):
     def finish(self) -> None:
         """Create the indexes and keys of the old tables on the new ones, before the transaction that swaps them.
 
-        Several sessions build the indexes. `land` creates the foreign keys to staged tables of the load.
+        Several sessions build the indexes. `land` creates the foreign keys to staged tables of the load. Raises
+        TargetError if a table would be emptied.
         """
         for landing in self._landings:
             assert landing.definition is not None and landing.record.oid is not None
+            self._refuse_emptying(landing)
             build_together(
                 self._connection,
                 landing.definition,
@@ -179,6 +185,24 @@ class Replacement(LandingMethod):
                 is_local=self._plan.server.is_local,
             )
             self._finish_replacement(landing)
+
+    def _refuse_emptying(self, landing: TargetLanding) -> None:
+        """Raise TargetError if a table with rows would be replaced by none, because all records were rejected."""
+        rules = self._plan.job.rules
+        if rules.on_error != "reject" or rules.emptied == "load" or landing.partition is not None:
+            return
+        assert landing.table is not None
+        query = SQL("SELECT EXISTS (SELECT FROM {}) AND NOT EXISTS (SELECT FROM {})")
+        with translate_errors(f'looking whether "{landing.facts.name}" would be emptied'):
+            tables = (table_identifier(landing.facts.name), table_identifier(landing.table))
+            (is_emptying,) = fetch_one(self._connection, query.format(*tables))
+        if is_emptying:
+            load_id = self._context.claim.load_id
+            raise explain_emptying(
+                landing.target.job,
+                detail="All records were rejected.",
+                hint=f"See penstock rejects {load_id}. If the table is to be empty, use --emptied load.",
+            )
 
     def list_locks(self) -> dict[int, LockMode]:
         """Return an ACCESS EXCLUSIVE lock for each table to be replaced and each table that it refers to, by OID.
