@@ -180,6 +180,19 @@ def test_readers_of_another_partition_are_not_waited_for(loads: Loads, tmp_path:
     assert loads.count("events_2") == 500
 
 
+def test_a_reader_of_the_default_partition_is_named(loads: Loads, tmp_path: Path) -> None:
+    """DROP TABLE of a partition and ATTACH lock it."""
+    loads.execute("CREATE TABLE rest PARTITION OF events DEFAULT")
+    job = replacing(day(tmp_path / "day.csv.gz"))
+    with psycopg.connect(loads.conninfo) as other:
+        other.execute("SELECT FROM rest")
+        with pytest.raises(PenstockError, match="could not get a lock") as caught:
+            loads.run(job)
+        assert f"pid {other.info.backend_pid}" in (caught.value.detail or "")
+    loads.run(job)
+    assert loads.count("events_2") == 500
+
+
 def test_attach_reads_no_row(loads: Loads, tmp_path: Path) -> None:
     """As the server says at DEBUG1."""
     seen = listen(loads, replacing(day(tmp_path / "day.csv.gz")))

@@ -207,12 +207,14 @@ class Replacement(LandingMethod):
     def list_locks(self) -> dict[int, LockMode]:
         """Return an ACCESS EXCLUSIVE lock for each table to be replaced and each table that it refers to, by OID.
 
-        Dropping a foreign key locks both tables. Dropping a partition locks its parent.
+        Dropping a foreign key locks both tables. Dropping a partition locks its parent and the default partition.
         """
         own = [landing.facts.oid for landing in self._landings]
+        rest = [landing.replaced.default_oid for landing in self._landings if landing.replaced is not None]
         oids = [
             *own,
             *_list_parents(self._landings),
+            *filter(None, rest),
             *(oid for each in own for oid in find_references(self._connection, each)),
         ]
         return dict.fromkeys(oids, "ACCESS EXCLUSIVE")
