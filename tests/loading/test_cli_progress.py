@@ -145,6 +145,15 @@ def test_plain_progress_tells_of_indexes_every_ten_seconds(capsys: pytest.Captur
     assert capsys.readouterr().err.splitlines() == [line, line]
 
 
+def test_plain_progress_tells_every_ten_seconds_what_a_load_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Although the standby that it waits for is further behind each second: an hour of waiting fills no log."""
+    plain = PlainProgress(Messages())
+    for second in range(1, 35):
+        behind = f"waiting for standby r1, which is {second} s behind"
+        plain.show(replace(_progress(_file(1), elapsed_s=float(second)), activity=behind))
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
 def test_meter_follows_a_change_of_pace() -> None:
     """What was long ago does not count."""
     meter = Meter()

@@ -50,6 +50,7 @@ from penstock.loading.values.plan import LoadPlan, RowFacts, SessionPlan, Target
 from penstock.loading.warned import WarningLog
 
 if TYPE_CHECKING:
+    from penstock.core.values.table import TableFacts
     from penstock.rds.describe import BriefQuestion
     from penstock.rds.values import RdsDescription
 
@@ -221,10 +222,20 @@ def _plan_targets(inputs: Inputs, connection: Connection, tools: PlanTools, noti
     order = order_targets(targets, rules)
     notices += [notice for _, of_target in planned for notice in of_target]
     notices += [*order.notices, *server_notices(server)]
+    for target in order.targets:
+        if target.job.for_values is not None and target.facts is not None and target.facts.parent is None:
+            read_definitions(partial(_refuse_other_bounds, connection, target.facts, target.job.for_values))
     if any(target.needs_more_than_copy for target in order.targets):
         checked = read_definitions(partial(_check_landings, order.targets, connection, tools))
         return replace(order, targets=checked)
     return order
+
+
+def _refuse_other_bounds(connection: Connection, facts: TableFacts, for_values: str) -> None:
+    """Raise TargetError if a partition that exists has other bounds than those that the job gives."""
+    from penstock.loading.land.partition import refuse_other_bounds  # noqa: PLC0415 (20 ms, for who makes partitions)
+
+    refuse_other_bounds(connection, facts, for_values)
 
 
 def _check_landings(targets: Sequence[TargetPlan], connection: Connection, tools: PlanTools) -> tuple[TargetPlan, ...]:

@@ -188,8 +188,8 @@ class _LoadRun:
         """
         load, member, is_stopped = self._load, self._load.claimed.member, False
         self._tools.warnings.refuse()
-        if member.leads:
-            for step in self._steps:
+        for step in self._steps:
+            if member.leads or step.begins_for_all:
                 # What a step does before the rows is not what its diagnosis names: it may only wait for a lock.
                 with self._timing(step.name and f"{step.name} before"):
                     step.before(load, connection)
@@ -281,7 +281,7 @@ class _LoadRun:
         )
         landed = [each.target.landing for each in claimed.landings if each.table is not None]
         replaces = all(each.where != "staging" for each in landed)
-        if load.report is not None:
+        if load.report is not None and landed:
             load.report("replacing tables" if replaces else "storing staged rows")
         with self._timing("replace" if replaces else "store"):
             finished = finish_load(context, claimed.landings, note_statement=load.tally.note_statement)

@@ -14,6 +14,7 @@ from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.values.job import LoadJob
 from penstock.core.values.names import parse_table_name
 from support.loads import IMPATIENT, Loads, share_ledger, target
+from support.modes import Killed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +35,13 @@ PARENT = """
     INSERT INTO events VALUES (1, '2026-11-25 12:00Z', 1);
 """
 DAY = "FROM ('2026-11-26') TO ('2026-11-27')"
+
+
+WITHOUT_KEYS = PARENT.replace("REFERENCES kinds", "")
+TRIGGER = """
+    CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+    CREATE TRIGGER t AFTER INSERT ON events FOR EACH ROW EXECUTE FUNCTION f();
+"""
 
 
 def day(path: Path, *, count: int = 500, outside: int | None = None) -> Path:
@@ -106,6 +114,19 @@ def test_the_same_command_has_nothing_to_do(loads: Loads, tmp_path: Path) -> Non
     other = partition(day(tmp_path / "other.csv.gz", count=3))
     with pytest.raises(TargetError, match=r'partition "public.events_2" exists'):
         loads.run(other)
+
+
+def test_a_partition_with_other_bounds_is_not_taken_for_that_of_the_command(loads: Loads, tmp_path: Path) -> None:
+    """Though its file is loaded. The text of the bounds may differ."""
+    path = day(tmp_path / "day.csv.gz")
+    loads.run(partition(path, values="FROM ('2026-11-26') TO ('2026-11-28')"))
+    with pytest.raises(TargetError, match=r'partition "public.events_2" exists with other bounds') as caught:
+        loads.run(partition(path))
+    assert "TO ('2026-11-28 00:00:00+00'), not FOR VALUES FROM ('2026-11-26" in (caught.value.detail or "")
+    loads.execute(
+        f"ALTER TABLE events DETACH PARTITION events_2;ALTER TABLE events ATTACH PARTITION events_2 FOR VALUES {DAY}"
+    )
+    assert loads.run(partition(path, values="FROM ('2026-11-26 00:00') TO ('Nov 27 2026')")).rows == 0
 
 
 def test_rows_outside_the_bounds_are_refused(loads: Loads, tmp_path: Path) -> None:
@@ -299,12 +320,14 @@ def test_identity_columns_get_values_of_the_parents_sequence(ledger: str, tmp_pa
 
 
 def test_rows_are_frozen(loads: Loads, tmp_path: Path) -> None:
-    """By VACUUM before the attach, or by COPY."""
+    """By VACUUM before the attach, or by COPY; not if neither is wanted."""
     for freeze in ("never", "always"):
         loads.run(partition(day(tmp_path / f"{freeze}.csv.gz")), rules=replace(IMPATIENT, freeze=freeze))
         query = "SELECT relpages > 0, relallfrozen = relpages FROM pg_class WHERE oid = 'events_2'::regclass"
         assert loads.execute(query) == [(True, True)]
         loads.execute("DROP TABLE events_2")
+    loads.run(partition(day(tmp_path / "neither.csv.gz")), rules=replace(IMPATIENT, freeze="never", vacuum=False))
+    assert loads.execute("SELECT relpages > 0, relallfrozen FROM pg_class WHERE relname = 'events_2'") == [(True, 0)]
 
 
 def test_a_load_that_fails_is_resumed(loads: Loads, tmp_path: Path) -> None:
@@ -321,6 +344,22 @@ def test_a_load_that_fails_is_resumed(loads: Loads, tmp_path: Path) -> None:
     assert loads.count("events_2") == 500
     assert loads.execute("SELECT 'events_2'::regclass::oid") == before
     assert left_tables(loads) == []
+
+
+def test_a_file_that_is_corrected_after_its_last_row_is_loaded_after_a_repair(loads: Loads, tmp_path: Path) -> None:
+    """A foreign key is checked behind the rows, when the record is staged. The hint says what to do."""
+    path = tmp_path / "day.csv"
+    path.write_text("id,at,kind,note\n1,2026-11-26 12:00:00Z,99,x\n")
+    with pytest.raises(PenstockError, match="violates foreign key"):
+        loads.run(partition(path))
+    path.write_text("id,at,kind,note\n1,2026-11-26 12:00:00Z,9,x\n")
+    rules = replace(IMPATIENT, changed="load")
+    with pytest.raises(PenstockError, match="already loaded") as caught:
+        loads.run(partition(path), rules=rules)
+    assert "penstock repair" in (caught.value.hint or "")
+    loads.repair()
+    assert loads.run(partition(path), rules=rules).rows == 1
+    assert loads.count("events") == 2
 
 
 def test_what_a_given_up_load_has_made_is_dropped(loads: Loads, tmp_path: Path) -> None:
@@ -382,10 +421,11 @@ def test_bounds_do_not_depend_on_the_sessions_settings(loads: Loads, tmp_path: P
     ]
 
 
-@pytest.mark.parametrize("held", ["UPDATE kinds SET name = 'x' WHERE id = 1", "SELECT FROM rest"])
-def test_locks_of_others_are_named_and_waited_for(loads: Loads, tmp_path: Path, held: str) -> None:
-    """By the writers of a referenced table, by the readers of the default partition; the rows are kept."""
-    loads.execute("CREATE TABLE rest PARTITION OF events DEFAULT")
+@pytest.mark.versions
+@pytest.mark.parametrize("held", ["UPDATE kinds SET name = 'x' WHERE id = 1", "SELECT FROM kinds", "SELECT FROM rest"])
+def test_locks_of_others_are_named_and_waited_for(ledger: str, tmp_path: Path, held: str) -> None:
+    """By the writers and readers of a referenced table, by the readers of the default partition; the rows are kept."""
+    loads = Loads(ledger, setup=f"SET timezone = 'UTC'; {PARENT} CREATE TABLE rest PARTITION OF events DEFAULT")
     job = partition(day(tmp_path / "day.csv.gz"))
     with psycopg.connect(loads.conninfo) as other:
         other.execute(held.encode())
@@ -397,6 +437,101 @@ def test_locks_of_others_are_named_and_waited_for(loads: Loads, tmp_path: Path, 
     assert (loads.count("events"), loads.count("events_2")) == (501, 500)
     assert loads.execute("SELECT count(*)::int FROM penstock.loads") == [(1,)]
     assert left_tables(loads) == []
+
+
+@pytest.mark.parametrize("does", ["attach", "truncate"])
+def test_a_reader_of_a_partition_that_is_locked_with_its_parent_is_named(
+    loads: Loads, tmp_path: Path, does: str
+) -> None:
+    """Of the default partition, which ATTACH locks, and of a table that is truncated."""
+    loads.execute(
+        "CREATE TABLE rest PARTITION OF events DEFAULT PARTITION BY RANGE (at);"
+        "CREATE TABLE rest_1 PARTITION OF rest DEFAULT"
+    )
+    path = day(tmp_path / "day.csv.gz")
+    job = partition(path) if does == "attach" else replace(target(path, into="events"), mode="truncate")
+    with psycopg.connect(loads.conninfo) as other:
+        other.execute("SELECT FROM rest_1")
+        with pytest.raises(PenstockError, match="could not get a lock") as caught:
+            loads.run(job)
+        assert f"pid {other.info.backend_pid}" in (caught.value.detail or "")
+
+
+@pytest.mark.versions
+def test_readers_and_writers_of_the_parent_go_on(ledger: str, tmp_path: Path) -> None:
+    """Without foreign keys, also those whose transactions are open."""
+    loads = Loads(ledger, setup=f"SET timezone = 'UTC'; {WITHOUT_KEYS}")
+    with psycopg.connect(loads.conninfo) as other:
+        other.execute("INSERT INTO events VALUES (2, '2026-11-25 12:00Z', 1)")
+        loads.run(partition(day(tmp_path / "day.csv.gz")))
+        assert other.execute("SELECT count(*) FROM events").fetchone() == (502,)
+
+
+def test_triggers_that_another_load_has_disabled_are_not_taken_over(ledger18: str, tmp_path: Path) -> None:
+    """ATTACH would make them as they are in the parent, and nobody would enable those of the partition."""
+    loads = Loads(ledger18, piece_bytes=3000, setup=f"SET timezone = 'UTC'; {WITHOUT_KEYS} {TRIGGER}")
+    beside, rules = Loads(ledger18, piece_bytes=3000), replace(IMPATIENT, triggers="disable")
+    job, rows = partition(day(tmp_path / "day.csv.gz")), tmp_path / "rows.csv"
+    rows.write_text("id,at,kind,note\n2,2026-11-25 12:00:00Z,1,x\n")
+
+    def die(_number: int) -> None:
+        raise Killed
+
+    def load_beside(number: int) -> None:
+        if number == 0:
+            with pytest.raises(Killed):
+                beside.run(target(rows, into="events"), rules=rules)
+
+    beside.at_piece, loads.at_piece = die, load_beside
+    with pytest.raises(TargetError, match=r'triggers of table "public.events" are disabled for a load'):
+        loads.run(job, rules=rules)
+    assert not loads.has_table("events_2")
+    loads.repair()
+    loads.at_piece = None
+    loads.run(job, rules=rules)
+    query = "SELECT tgrelid::regclass::text, tgenabled FROM pg_trigger WHERE tgname = 't' ORDER BY 1"
+    assert loads.execute(query) == [("events", "O"), ("events_1", "O"), ("events_2", "O")]
+
+
+@pytest.mark.parametrize("into", ["events", "events_3"])
+def test_a_load_with_another_target_of_the_parent_is_refused(loads: Loads, tmp_path: Path, into: str) -> None:
+    """Before the first row: the ledger would have the objects of one as those of the other."""
+    path = day(tmp_path / "other.csv.gz")
+    after = "FROM ('2026-11-27') TO ('2026-11-28')"
+    other = target(path, into=into) if into == "events" else partition(path, into=into, values=after)
+    with pytest.raises(TargetError, match=f'cannot make partition "public.events_2" and fill table "public.{into}"'):
+        loads.run(partition(day(tmp_path / "day.csv.gz")), other)
+    assert (loads.count("events"), left_tables(loads)) == (1, [])
+
+
+def test_rows_that_the_default_partition_gets_meanwhile_are_named(ledger18: str, tmp_path: Path) -> None:
+    """When they are moved, the same command attaches the table."""
+    loads = Loads(ledger18, piece_bytes=3000, setup=f"SET timezone = 'UTC'; {WITHOUT_KEYS}")
+    loads.execute("CREATE TABLE rest PARTITION OF events DEFAULT")
+    insert = "INSERT INTO events VALUES (7000, '2026-11-26', 1) ON CONFLICT DO NOTHING"
+    loads.at_piece = lambda _: loads.execute(insert)
+    job = partition(day(tmp_path / "day.csv.gz"))
+    with pytest.raises(TargetError, match=r"default partition public.rest has rows that belong to the new partition"):
+        loads.run(job)
+    loads.execute("DELETE FROM rest")
+    loads.run(job)
+    assert (loads.count("events"), left_tables(loads)) == (501, [])
+
+
+def test_a_role_to_which_policies_apply_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """With words about the parent."""
+    loads.execute(
+        "DROP ROLE IF EXISTS partition_owner; CREATE ROLE partition_owner; ALTER TABLE events OWNER TO partition_owner;"
+        "GRANT ALL ON SCHEMA public TO partition_owner;"
+        "ALTER TABLE events ENABLE ROW LEVEL SECURITY; ALTER TABLE events FORCE ROW LEVEL SECURITY"
+    )
+    try:
+        share_ledger(loads, "partition_owner")
+        owner = Loads(loads.conninfo, role="partition_owner")
+        with pytest.raises(TargetError, match=r'build a partition of table "public.events" aside: row-level security'):
+            owner.run(partition(day(tmp_path / "day.csv.gz")))
+    finally:
+        loads.execute("DROP OWNED BY partition_owner; DROP ROLE partition_owner")
 
 
 def test_who_does_not_own_the_parent_is_refused(loads: Loads, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from loading.partitions.test_partitions import (
     partition,
 )
 from penstock.core.errors import PenstockError, TargetError
+from support.command import run_process
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
@@ -119,6 +120,13 @@ def test_partitions_are_refused_by_name(loads: Loads, tmp_path: Path, name: str)
     assert loads.count("events_2") == 3
 
 
+def test_the_plan_says_that_indexes_are_built_without_a_pause(loads: Loads, tmp_path: Path) -> None:
+    """As the builds of a load that drops indexes are."""
+    path = str(day(tmp_path / "day.csv.gz"))
+    options = ("--into", "events_2", "--mode", "replace", "--max-wal", "9GB", "--plan")
+    assert "does not pause during builds of indexes" in run_process("load", path, "--to", loads.conninfo, *options).out
+
+
 def test_wider_types_are_refused(loads: Loads, tmp_path: Path) -> None:
     """By the server, before the first row: those of the parent must be the same."""
     path = tmp_path / "day.csv"
@@ -148,10 +156,73 @@ def test_a_partition_that_was_detached_meanwhile_stays(loads: Loads, tmp_path: P
     assert left_tables(loads) == []
 
 
+def test_a_partition_that_is_being_detached_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """Attached anew, it would be seen by the readers of the parent again."""
+    with psycopg.connect(loads.conninfo) as reader, psycopg.connect(loads.conninfo, autocommit=True) as other:
+        reader.execute("SELECT FROM events LIMIT 1")
+        other.execute("SET statement_timeout = '300ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            other.execute("ALTER TABLE events DETACH PARTITION events_2 CONCURRENTLY")
+    job = replacing(day(tmp_path / "day.csv.gz"))
+    with pytest.raises(TargetError, match="cannot replace partition") as caught:
+        loads.run(job)
+    assert "FINALIZE" in (caught.value.detail or "")
+    loads.execute("ALTER TABLE events DETACH PARTITION events_2 FINALIZE")
+    loads.run(job)
+    assert (loads.count("events"), loads.count("events_2")) == (1, 500)
+
+
+def test_readers_of_another_partition_are_not_waited_for(loads: Loads, tmp_path: Path) -> None:
+    """The parent alone is locked with the partition, not all that it has."""
+    with psycopg.connect(loads.conninfo) as other:
+        other.execute("SELECT FROM events_1")
+        loads.run(replacing(day(tmp_path / "day.csv.gz")))
+    assert loads.count("events_2") == 500
+
+
+def test_a_reader_of_the_default_partition_is_named(loads: Loads, tmp_path: Path) -> None:
+    """DROP TABLE of a partition and ATTACH lock it."""
+    loads.execute("CREATE TABLE rest PARTITION OF events DEFAULT")
+    job = replacing(day(tmp_path / "day.csv.gz"))
+    with psycopg.connect(loads.conninfo) as other:
+        other.execute("SELECT FROM rest")
+        with pytest.raises(PenstockError, match="could not get a lock") as caught:
+            loads.run(job)
+        assert f"pid {other.info.backend_pid}" in (caught.value.detail or "")
+    loads.run(job)
+    assert loads.count("events_2") == 500
+
+
 def test_attach_reads_no_row(loads: Loads, tmp_path: Path) -> None:
     """As the server says at DEBUG1."""
     seen = listen(loads, replacing(day(tmp_path / "day.csv.gz")))
     assert 'partition constraint for table "events_2" is implied by existing constraints' in seen
+
+
+def test_rows_of_the_same_load_are_not_dropped(loads: Loads, tmp_path: Path) -> None:
+    """A load that replaces a partition and fills its parent is refused; with other partitions it is not."""
+    path = tmp_path / "some.csv"
+    path.write_text("id,at,kind,note\n7,2026-11-26 12:00:00Z,1,x\n8,2026-11-25 12:00:00Z,1,x\n")
+    job = replacing(day(tmp_path / "day.csv.gz"))
+    with pytest.raises(TargetError, match=r'cannot replace table "public.events_2" and fill table "public.events"'):
+        loads.run(job, target(path, into="events"))
+    (tmp_path / "after.csv").write_text("id,at,kind,note\n7,2026-11-27 12:00:00Z,1,x\n")
+    after = "FROM ('2026-11-27') TO ('2026-11-28')"
+    loads.run(job, partition(tmp_path / "after.csv", into="events_3", values=after))
+    assert (loads.count("events"), loads.count("events_2")) == (502, 500)
+
+
+@pytest.mark.parametrize("change", ["CREATE INDEX IF NOT EXISTS late ON events (note)", "DROP INDEX IF EXISTS own"])
+def test_an_index_that_was_made_or_dropped_meanwhile_is_noticed(loads: Loads, tmp_path: Path, change: str) -> None:
+    """The next run makes the table as the partition is then."""
+    loads.execute("CREATE INDEX own ON events (note)")
+    loads.at_piece = lambda _: loads.execute(change)
+    job = replacing(day(tmp_path / "day.csv.gz"))
+    with pytest.raises(TargetError, match="was altered while its replacement was loaded"):
+        loads.run(job)
+    assert loads.count("events_2") == 3
+    loads.run(job)
+    assert (loads.count("events_2"), left_tables(loads)) == (500, [])
 
 
 @pytest.mark.versions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.loading.yielding.lag import Follower, Holding, Limit, WalReceiver, follow_receiver, read_limit
+from penstock.loading.yielding.lag import Follower, Holding, Limit, WalReceiver, WrittenWal, follow_receiver, read_limit
 
 _LIMIT = Limit(seconds=30.0)
 
@@ -117,3 +117,21 @@ def test_a_standby_that_replays_nothing_of_what_it_has_is_not_waited_for_after_a
 def test_the_seconds_of_a_standby(fields: dict[str, object], behind_s: float) -> None:
     """Its replay_lag, or the age of its last answer while it has something to replay."""
     assert follow_receiver(_receiver(**fields)).behind_s == behind_s
+
+
+def test_a_subscriber_that_answers_and_applies_nothing_is_behind() -> None:
+    """By the time for which the WAL that it lacks has been there, whatever its last answer was."""
+    written = WrittenWal()
+    for now_s, position in [(0.0, 100), (1.0, 200), (2.0, 300), (3.0, 300)]:
+        written.note(position, now_s=now_s)
+    ages = [written.age_s(position, now_s=20.0) for position in (50, 100, 250, 300)]
+    assert ages == [20.0, 19.0, 18.0, 0.0]
+    assert follow_receiver(_receiver(kind="subscriber"), age_s=19.0).behind_s == 19.0
+
+
+def test_after_a_failover_positions_begin_anew() -> None:
+    """The new primary may have less WAL than the former one had written."""
+    written = WrittenWal()
+    written.note(300, now_s=0.0)
+    written.note(200, now_s=5.0)
+    assert written.age_s(100, now_s=6.0) == 1.0

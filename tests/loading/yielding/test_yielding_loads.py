@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from penstock.embedded.server import EmbeddedServer
     from support.servers import ServerPool
 
 pytestmark = pytest.mark.skipif(18 not in installed(), reason="needs PostgreSQL 18's programs")
@@ -41,9 +44,9 @@ _PATIENCE_S = 30.0
 
 @pytest.fixture(scope="module")
 def pair(servers: ServerPool) -> Iterator[Pair]:
-    """Provide a primary and its standby, which gets all WAL at once."""
+    """Provide a primary and its standby, which gets all WAL at once, and which no commit waits for."""
     pair = Pair(servers, 18)
-    for setting in ("wal_writer_delay = '10ms'", "wal_writer_flush_after = 0"):
+    for setting in ("wal_writer_delay = '10ms'", "wal_writer_flush_after = 0", "synchronous_standby_names = ''"):
         with psycopg.connect(pair.conninfo, autocommit=True) as connection:
             connection.execute(f"ALTER SYSTEM SET {setting}".encode())
             connection.execute("SELECT pg_reload_conf()")
@@ -71,23 +74,52 @@ def path(tmp_path: Path) -> Path:
 
 def _run_on_standby(pair: Pair, statement: str) -> None:
     with psycopg.connect(pair.standby.conninfo(), autocommit=True) as connection:
-        connection.execute(statement.encode())
+        for each in statement.split("; "):
+            connection.execute(each.encode())
+
+
+_PAUSE = ("SELECT pg_wal_replay_pause()", "SELECT pg_wal_replay_resume()")
+_DELAY = (
+    "ALTER SYSTEM SET recovery_min_apply_delay = '1h'; SELECT pg_reload_conf()",
+    "ALTER SYSTEM RESET recovery_min_apply_delay; SELECT pg_reload_conf()",
+)
 
 
 @contextmanager
-def _paused(pair: Pair, loads: Loads) -> Iterator[None]:
+def _paused(pair: Pair, loads: Loads, how: tuple[str, str] = _PAUSE) -> Iterator[None]:
     """Let the standby replay nothing after the load's first pieces, until the block ends."""
+    begin, end = how
 
     def at_piece(number: int) -> None:
         time.sleep(_PIECE_S)
         if number == _PAUSE_AT:
-            _run_on_standby(pair, "SELECT pg_wal_replay_pause()")
+            _run_on_standby(pair, begin)
 
     loads.at_piece = at_piece
     try:
         yield
     finally:
-        _run_on_standby(pair, "SELECT pg_wal_replay_resume()")
+        _run_on_standby(pair, end)
+
+
+@contextmanager
+def _receiving_nothing(pair: Pair, loads: Loads) -> Iterator[None]:
+    """Stop the standby's receiver after the load's first pieces, until the block ends. It stays connected."""
+    with psycopg.connect(pair.standby.conninfo()) as connection:
+        query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walreceiver'"
+        (pid,) = connection.execute(query).fetchone() or (0,)
+
+    def at_piece(number: int) -> None:
+        time.sleep(_PIECE_S)
+        if number == _PAUSE_AT:
+            os.kill(pid, signal.SIGSTOP)
+
+    loads.at_piece = at_piece
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _await(is_true: Callable[[], object]) -> None:
@@ -138,20 +170,60 @@ def test_a_load_waits_for_a_standby_that_falls_behind_and_goes_on_when_it_has_ca
     assert [notice for notice in loads.notices if "goes on" in notice]
 
 
-def test_a_standby_that_is_paused_is_named_and_no_longer_waited_for(pair: Pair, loads: Loads, path: Path) -> None:
+@pytest.mark.parametrize("how", [_PAUSE, _DELAY], ids=["paused", "delayed"])
+def test_a_standby_that_is_paused_is_named_and_no_longer_waited_for(
+    pair: Pair, loads: Loads, path: Path, how: tuple[str, str]
+) -> None:
     """After the time that a query on the standby may delay it, here shortened."""
     loads.tune(replay_patience_s=0.3)
-    with _paused(pair, loads):
+    with _paused(pair, loads, how):
         loads.run(target(path), batch_bytes=40_000, rules=_YIELDING)
     assert loads.count() == _ROWS
     assert [notice for notice in loads.notices if "paused or delayed" in notice]
 
 
-def test_a_load_that_waited_too_long_ends_incomplete_and_the_same_command_resumes_it(
+def test_a_standby_that_is_delayed_before_the_load_is_named_and_not_waited_for(
     pair: Pair, loads: Loads, path: Path
 ) -> None:
+    """If it is over the limit by then."""
+    begin, end = _DELAY
+    _run_on_standby(pair, begin)
+    try:
+        # The first commit is delayed, and all WAL behind it.
+        loads.execute("CREATE TABLE before_load (a text)")
+        loads.execute("INSERT INTO before_load SELECT repeat('x', 100) FROM generate_series(1, 10000)")
+        outcome = loads.run(target(path), batch_bytes=40_000, rules=_YIELDING)
+    finally:
+        _run_on_standby(pair, end)
+        loads.execute("DROP TABLE before_load")
+    assert loads.count() == _ROWS
+    assert "yielding" not in outcome.steps
+    assert [notice for notice in loads.notices if notice.endswith("behind: the load does not wait for it")]
+
+
+def test_a_standby_that_goes_away_while_a_load_waits_for_it_stops_nobody(pair: Pair, loads: Loads, path: Path) -> None:
+    """Its receiver is stopped, and then the whole server."""
+
+    def stop() -> None:
+        _await_notice(loads, "waiting for standby")
+        pair.standby.stop("immediate")
+
+    thread = threading.Thread(target=stop)
+    with _receiving_nothing(pair, loads):
+        thread.start()
+        outcome = loads.run(target(path), batch_bytes=40_000, rules=_YIELDING)
+        thread.join()
+    pair.standby.ensure_running()
+    assert loads.count() == _ROWS
+    assert isinstance(outcome.steps["yielding"], Yielded)
+
+
+@pytest.mark.parametrize("hold_back", [_paused, _receiving_nothing])
+def test_a_load_that_waited_too_long_ends_incomplete_and_the_same_command_resumes_it(
+    pair: Pair, loads: Loads, path: Path, hold_back: Callable[[Pair, Loads], AbstractContextManager[None]]
+) -> None:
     """The error names the standby and how far it is behind."""
-    with _paused(pair, loads), pytest.raises(TargetError) as caught:
+    with hold_back(pair, loads), pytest.raises(TargetError) as caught:
         loads.run(target(path), batch_bytes=40_000, rules=replace(_YIELDING, max_wait=0.3))
     assert caught.value.message.startswith('waiting for standby "')
     assert "--max-wait" in (caught.value.detail or "")
@@ -160,6 +232,30 @@ def test_a_load_that_waited_too_long_ends_incomplete_and_the_same_command_resume
     loads.at_piece = None
     outcome = loads.run(target(path), rules=_YIELDING)
     assert (outcome.rows, outcome.rows_before, loads.count()) == (_ROWS - stored, stored, _ROWS)
+
+
+def test_each_process_of_a_load_waits(pair: Pair, loads: Loads, tmp_path: Path) -> None:
+    """Also one that does not lead. The leader, which reads nothing until then, loads what that one has left."""
+    paths = [write_csv(tmp_path / f"{n}.csv", [f"{n},{'x' * 40}"] * 10_000) for n in range(3)]
+    leader = Loads(pair.conninfo, piece_bytes=20_000, yield_look_s=0.02, least_claim_bytes=1)
+    loads.tune(least_claim_bytes=1)
+    rules = replace(_YIELDING, join=True)
+    begun, may_read = threading.Event(), threading.Event()
+
+    def wait(_number: int) -> None:
+        if not begun.is_set():
+            begun.set()
+            may_read.wait(_PATIENCE_S)
+
+    leader.at_piece = wait
+    thread = threading.Thread(target=lambda: leader.run(target(paths), sessions=1, rules=rules))
+    thread.start()
+    begun.wait(_PATIENCE_S)
+    with _paused(pair, loads), pytest.raises(TargetError, match="waiting for standby"):
+        loads.run(target(paths), sessions=1, batch_bytes=40_000, rules=replace(rules, max_wait=0.3))
+    may_read.set()
+    thread.join(_PATIENCE_S)
+    assert loads.count() == 30_000
 
 
 def test_an_interrupt_ends_a_load_that_waits(pair: Pair, loads: Loads, path: Path) -> None:
@@ -192,6 +288,41 @@ def test_a_load_waits_for_a_slot_that_keeps_too_much_wal(pair: Pair, loads: Load
     finally:
         loads.execute("SELECT pg_drop_replication_slot('keeper')")
     assert loads.count() == _ROWS
+    assert isinstance(outcome.steps["yielding"], Yielded)
+
+
+@pytest.mark.part("rest")
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [({"max_replica_lag": _LIMIT}, 'waiting for subscriber "s"'), ({"max_wal": 1_000_000}, 'waiting for slot "s"')],
+    ids=["lag", "wal"],
+)
+def test_a_load_waits_for_a_subscriber_whose_apply_is_blocked(
+    new_server: Callable[..., EmbeddedServer], path: Path, limit: dict[str, object], text: str
+) -> None:
+    """By a lock on its table, until that is released."""
+    publisher, subscriber = new_server(18, wal_level="logical", wal_writer_delay="10ms"), new_server(18)
+    here = Loads(publisher.ensure_running(), piece_bytes=20_000, setup=_SETUP, yield_look_s=0.02)
+    there = Loads(subscriber.ensure_running(), setup=_SETUP)
+    here.execute("CREATE PUBLICATION p FOR TABLE t")
+    there.execute(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo()}' PUBLICATION p")
+    _await(lambda: there.execute("SELECT FROM pg_subscription_rel WHERE srsubstate = 'r'"))
+    here.at_piece = lambda _: time.sleep(_PIECE_S)
+
+    def release() -> None:
+        _await_notice(here, text)
+        blocker.rollback()
+        # The slot's WAL is released when its decoding has read such a record, which the server writes every 15 s.
+        _await(lambda: here.execute("SELECT pg_log_standby_snapshot()") and there.count() == _ROWS)
+
+    with psycopg.connect(subscriber.conninfo()) as blocker:
+        blocker.execute("LOCK TABLE t IN SHARE MODE")
+        thread = threading.Thread(target=release)
+        thread.start()
+        rules = replace(IMPATIENT, vacuum=False, **limit)  # type: ignore[arg-type]
+        outcome = here.run(target(path), batch_bytes=40_000, rules=rules)
+        thread.join()
+    assert (here.count(), there.count()) == (_ROWS, _ROWS)
     assert isinstance(outcome.steps["yielding"], Yielded)
 
 
@@ -239,6 +370,8 @@ def test_a_role_that_may_not_see_standbys_is_refused_before_the_first_row(pair: 
         "GRANT CREATE ON DATABASE postgres TO blind; GRANT ALL ON t TO blind; DROP SCHEMA IF EXISTS penstock CASCADE"
     )
     blind = Loads(make_conninfo(pair.conninfo, user="blind"))
+    with pytest.raises(TargetError, match="may not read how far standbys are behind"):
+        blind.plan(target(path), rules=_YIELDING)
     with pytest.raises(TargetError, match="may not read how far standbys are behind") as caught:
         blind.run(target(path), rules=_YIELDING)
     assert 'GRANT pg_monitor TO "blind"' in (caught.value.hint or "")

@@ -60,7 +60,8 @@ _HINTS = {
     "22P04": "Correct the record, or check format, delimiter, quote and columns against the file's first lines.",
     "22P05": "Correct the value: no text has \\u0000; for other characters, load into a database with encoding UTF8.",
     "23": "Correct the record in the file, or the table's constraint.",
-    "23514": "Correct the record in the file, or the table's constraint, or create the partition that is missing.",
+    "23514": "Correct the record in the file, or the constraint (penstock_bounds: the bounds of the partition), "
+    "or create the partition that is missing.",
     "23502": "Name the text that stands for null with --null, or give the column a value with --set.",
     "23503": "Load the referenced table first, or correct the record in the file.",
     "23505": "Check whether the file, or a part of it, has been loaded before.",

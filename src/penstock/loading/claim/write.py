@@ -386,10 +386,15 @@ class ClaimWriter:
 
 
 def _changed(work: PlannedObject, claim: Claim) -> DataError:
+    # The records of a table that is to replace another, or to become a partition, are in no table of the user's yet.
+    other = (
+        "run penstock repair, which drops what is staged, and load again with --changed load"
+        if work.working_names
+        else f"remove the load's rows and run penstock loads forget {claim.load_id} --keep-rows"
+    )
     return DataError(
         f'"{work.source.uri}" has changed in a part that is already loaded',
         detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows: these differ"
         " now, or the header does.",
-        hint="Restore the object, or remove the load's rows and run "
-        f"penstock loads forget {claim.load_id} --keep-rows.",
+        hint=f"Restore the object, or {other}.",
     )

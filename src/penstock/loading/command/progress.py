@@ -16,6 +16,7 @@ from penstock.loading.command.meter import (
     format_rebuilds,
     format_rows,
     format_sessions,
+    is_all_sent,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ class PlainProgress:
         """Print the progress if a line is due."""
         if progress.activity:
             is_long = progress.to_rebuild > 0 or progress.elapsed_s >= _SHORT_S
-            if (is_long and progress.activity != self._activity) or progress.elapsed_s >= self._next_s:
+            # What holds a load back before its last row changes each second: it is further behind.
+            is_new = is_all_sent(progress) and progress.activity != self._activity
+            if (is_long and is_new) or progress.elapsed_s >= self._next_s:
                 self._activity = progress.activity
                 self._next_s = progress.elapsed_s + _LINE_INTERVAL_S
                 self._messages.note(f"progress: {describe_activity(progress)}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from typing import Final, Literal, TypeVar
@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.changes.tables.definition import TableDefinition
+from penstock.core.catalogue.catalog import read_partition_line
 from penstock.core.catalogue.locking import (
     DEFAULT_LOCK_TIMEOUT_S,
     LOCK_NOT_AVAILABLE,
@@ -70,6 +71,8 @@ class LockableRow:
     name: str
     # pg_class.relkind.
     kind: str
+    # Whether tables that are partitions of it or inherit from it are left out.
+    is_alone: bool
     may_lock: bool
     may_insert: bool
 
@@ -79,25 +82,24 @@ class LockableRow:
 
     @property
     def identifier(self) -> sql.Composed:
-        """Return the table's name for LOCK TABLE, with ONLY if it is an ordinary table.
-
-        So partitions are locked too, and tables that inherit from the table are not.
-        """
-        only = sql.SQL("ONLY " if self.kind == "r" else "")
+        """Return the table's name for LOCK TABLE."""
+        only = sql.SQL("ONLY " if self.is_alone else "")
         return sql.SQL("{}{}").format(only, sql.Identifier(self.schema, self.name))
 
 
 class TableLocks:
     """Takes the table locks that one transaction needs. `wanted` maps each table's OID to the mode of its lock.
 
+    Partitions are locked with their table, but for those of the tables in `alone`; tables that inherit are not.
     A table for which the role may not use LOCK TABLE is not locked here, but by the transaction's later statements. If
     `wanted` has only one table, the first call of `take` also leaves the lock to them. Methods raise ServerError,
     TargetError.
     """
 
-    def __init__(self, connection: Connection, wanted: Mapping[int, LockMode]) -> None:
+    def __init__(self, connection: Connection, wanted: Mapping[int, LockMode], *, alone: Collection[int] = ()) -> None:
         self._connection = connection
         self._wanted = wanted
+        self._alone = sorted(alone)
         self._attempts = 0
         self._deadlock_timeout_s = 0.0
         self._rows: dict[LockMode, list[LockableRow]] = defaultdict(list)
@@ -125,7 +127,9 @@ class TableLocks:
                 self._lock({mode: [row for row in rows if row.kind != "v"] for mode, rows in self._rows.items()})
 
     def _look_up(self) -> None:
-        rows = fetch_rows(self._connection, "loading/lockable", LockableRow, relations=sorted(self._wanted))
+        rows = fetch_rows(
+            self._connection, "loading/lockable", LockableRow, relations=sorted(self._wanted), alone=self._alone
+        )
         self._deadlock_timeout_s = _read_deadlock_timeout(self._connection)
         for row in rows:
             if row.allows(self._wanted[row.oid]):
@@ -453,7 +457,10 @@ def truncate_due(context: LandingContext, due: Sequence[TargetLanding]) -> None:
 
     names = ", ".join(f'"{facts.name}"' for facts in tables.values())
     context.tools.notice(f"truncating table{'s' if len(tables) > 1 else ''} {names}")
-    context.with_locks(act, relations=list(tables), what=f"truncate {names}")
+    # TRUNCATE locks partitions, too.
+    partitioned = [facts.oid for facts in tables.values() if facts.kind == "p"]
+    relations = tables.keys() | read_partition_line(connection, partitioned).keys()
+    context.with_locks(act, relations=sorted(relations), what=f"truncate {names}")
 
 
 def refuse_unended(context: LandingContext, facts: TableFacts, *, verb: str) -> None:

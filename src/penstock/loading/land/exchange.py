@@ -278,7 +278,9 @@ def build_together(
     rounds: dict[int, list[Change]] = defaultdict(list)
     equals: Counter[tuple[str | None, bool]] = Counter()
     for part in sorted(parts, key=lambda part: part.facts.oid):
-        if names[part.name] not in present and not (part.constraint is not None and part.constraint.makes_index):
+        # An index that was made since the definition was read is left to the comparison before the swap.
+        is_due = part.name in names and names[part.name] not in present
+        if is_due and not (part.constraint is not None and part.constraint.makes_index):
             key = rows[part.name].body, rows[part.name].is_unique
             change = Change(
                 kind="index",

@@ -7,20 +7,24 @@ dropped, or does not fit any more, it is created again, and its objects are load
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from penstock.changes.records import find_changed
+from psycopg.sql import SQL
+
+from penstock.changes.records import find_changed, read_changes
 from penstock.changes.tables.definition import TableDefinition, compose_create
+from penstock.changes.tables.kinds import TRIGGERS
 from penstock.changes.tables.parts import IndexPart, capture_many
 from penstock.core.catalogue.catalog import defer_constraints, find_references, read_partition_line
 from penstock.core.catalogue.staging import find_landing_table
 from penstock.core.catalogue.tables import analyze_table, freeze_table
 from penstock.core.connect.connection import Connection
-from penstock.core.connect.errors import in_transaction
+from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
+from penstock.core.sql import fetch_one, table_identifier
 from penstock.core.values.mode import Where
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import has_all
@@ -53,11 +57,13 @@ from penstock.loading.land.partition import (
     attach_partition,
     create_partition,
     model_partition,
+    refuse_default,
     refuse_parent,
     refuse_partition,
 )
 from penstock.loading.land.staging import Staging
 from penstock.loading.land.sync import describe_cascades, find_foreign_keys, refuse_reached
+from penstock.loading.plan.modes import explain_emptying
 from penstock.loading.values.plan import TargetPlan
 
 _FOREIGN_KEY_VIOLATION = "23503"
@@ -164,10 +170,12 @@ class Replacement(LandingMethod):
     def finish(self) -> None:
         """Create the indexes and keys of the old tables on the new ones, before the transaction that swaps them.
 
-        Several sessions build the indexes. `land` creates the foreign keys to staged tables of the load.
+        Several sessions build the indexes. `land` creates the foreign keys to staged tables of the load. Raises
+        TargetError if a table would be emptied.
         """
         for landing in self._landings:
             assert landing.definition is not None and landing.record.oid is not None
+            self._refuse_emptying(landing)
             build_together(
                 self._connection,
                 landing.definition,
@@ -178,14 +186,37 @@ class Replacement(LandingMethod):
             )
             self._finish_replacement(landing)
 
+    def _refuse_emptying(self, landing: TargetLanding) -> None:
+        """Raise TargetError if a table with rows would be replaced by none, because all records were rejected."""
+        rules = self._plan.job.rules
+        if rules.on_error != "reject" or rules.emptied == "load" or landing.partition is not None:
+            return
+        assert landing.table is not None
+        query = SQL("SELECT EXISTS (SELECT FROM {}) AND NOT EXISTS (SELECT FROM {})")
+        with translate_errors(f'looking whether "{landing.facts.name}" would be emptied'):
+            tables = (table_identifier(landing.facts.name), table_identifier(landing.table))
+            (is_emptying,) = fetch_one(self._connection, query.format(*tables))
+        if is_emptying:
+            load_id = self._context.claim.load_id
+            raise explain_emptying(
+                landing.target.job,
+                detail="All records were rejected.",
+                hint=f"See penstock rejects {load_id}. If the table is to be empty, use --emptied load.",
+            )
+
     def list_locks(self) -> dict[int, LockMode]:
         """Return an ACCESS EXCLUSIVE lock for each table to be replaced and each table that it refers to, by OID.
 
-        Dropping a foreign key locks both tables. Dropping a partition locks its parent.
+        Dropping a foreign key locks both tables. Dropping a partition locks its parent and the default partition.
         """
         own = [landing.facts.oid for landing in self._landings]
-        parents = [landing.replaced.parent_oid for landing in self._landings if landing.replaced is not None]
-        oids = [*own, *parents, *(oid for each in own for oid in find_references(self._connection, each))]
+        rest = [landing.replaced.default_oid for landing in self._landings if landing.replaced is not None]
+        oids = [
+            *own,
+            *_list_parents(self._landings),
+            *filter(None, rest),
+            *(oid for each in own for oid in find_references(self._connection, each)),
+        ]
         return dict.fromkeys(oids, "ACCESS EXCLUSIVE")
 
     def land(self, note_statement: NoteStatement) -> list[LandedCounts]:  # noqa: ARG002 (for other ways)
@@ -247,7 +278,7 @@ class Replacement(LandingMethod):
     def _swap(self) -> list[LandedCounts]:
         """Swap all tables once all their locks are held. If a lock cannot be taken, swap none."""
         wanted = self.list_locks()
-        locks = TableLocks(self._connection, wanted)
+        locks = TableLocks(self._connection, wanted, alone=_list_parents(self._landings))
 
         def swap() -> None:
             locks.take()
@@ -276,6 +307,11 @@ class Replacement(LandingMethod):
             # A load into the parent may have put rows into the partition that is gone. The new one tells of the parent.
             for oid in (landing.facts.oid, landing.record.oid):
                 refuse_unended(self._context, replace(landing.facts, oid=oid), verb="replace")
+
+
+def _list_parents(landings: Iterable[TargetLanding]) -> set[int]:
+    """Return the OIDs of the parents of the partitions that are replaced: other partitions need no lock."""
+    return {landing.replaced.parent_oid for landing in landings if landing.replaced is not None}
 
 
 def _refuse_replacing(connection: Connection, definition: TableDefinition, partition: ReplacedPartition | None) -> None:
@@ -310,10 +346,17 @@ class Partition(Replacement):
         return () if landing.partition is None else landing.partition.indexes
 
     def _analyze(self, table: TableName) -> None:
-        if self._plan.freeze.is_used:
+        if self._plan.freeze.is_used or not self._plan.job.rules.vacuum:
             super()._analyze(table)
         else:
             freeze_table(self._connection, table)
+
+    def finish(self) -> None:
+        """Finish the tables, and refuse rows that the default partition has got since the load began."""
+        super().finish()
+        for landing in self._landings:
+            assert landing.partition is not None
+            refuse_default(self._connection, landing.partition.parent, landing.partition.check)
 
     def list_locks(self) -> dict[int, LockMode]:
         """Return no locks: ATTACH takes them itself, in its order."""
@@ -328,12 +371,30 @@ class Partition(Replacement):
         model, oid, facts = landing.partition, landing.record.oid, landing.facts
         assert model is not None and oid is not None
         refuse_parent(self._connection, facts, skips_triggers=landing.target.skips_triggers)
+
+        def attach() -> None:
+            attach_partition(self._connection, model, oid)
+            # ATTACH has locked the parent, so no load disables triggers before this transaction ends.
+            self._refuse_disabled(facts)
+
+        # ATTACH locks the partitions of the default partition, too.
+        rest = read_partition_line(self._connection, [*filter(None, [model.parent.default_oid])])
         self._context.with_locks(
-            partial(attach_partition, self._connection, model, oid),
-            relations=[facts.oid, *filter(None, [model.parent.default_oid]), *facts.references],
+            attach,
+            relations=sorted({facts.oid, *rest, *facts.references}),
             what=f'attach "{facts.name}" to "{facts.parent}"',
         )
         return LandedCounts(number=landing.record.number, target_oid=oid)
+
+    def _refuse_disabled(self, facts: TableFacts) -> None:
+        """Raise TargetError if a load has disabled triggers of the parent: those of the partition would stay so."""
+        changes = read_changes(self._connection, self._context.schema)
+        if any(each.kind == TRIGGERS.name and facts.oid in each.relations and not each.is_copied for each in changes):
+            raise TargetError(
+                f'triggers of table "{facts.parent}" are disabled for a load',
+                detail=f'Partition "{facts.name}" would have them disabled for ever.',
+                hint="Run the load again when that load has ended; penstock repair --plan shows them.",
+            )
 
 
 # The class for each value of Landing.where (core/values/mode.py), in the order in which the load's end calls them.
@@ -355,6 +416,7 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
     for target in targets:
         LANDING_METHODS[target.landing.where].check(target, connection, ledger_schema=ledger_schema)
         _refuse_shared_partitions(target, targets, connection)
+        _refuse_shared_parent(target, targets)
         if target.facts is not None and target.landing.deletes:
             refuse_reached(target.table, find_foreign_keys(connection, target.facts.oid), targets)
     for target, facts in truncated:
@@ -365,16 +427,37 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
 
 
 def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan], connection: Connection) -> None:
-    """Raise TargetError if a sync would delete records of a target that is a partition or a parent."""
-    if target.facts is None or not target.landing.deletes or len(targets) == 1:
+    """Raise TargetError if a sync or a replacement would remove rows of a target that is a partition or a parent."""
+    removes = target.landing.deletes or target.landing.where == "replacement"
+    if target.facts is None or not removes or len(targets) == 1:
         return
+    verb = "sync" if target.landing.deletes else "replace"
     line = read_partition_line(connection, [target.facts.oid])
     for other in targets:
-        if other.facts is not None and other.facts.oid != target.facts.oid and other.facts.oid in line:
+        # The facts of a new partition are those of its parent, and it is attached behind the others.
+        is_apart = other.landing.where == "partition" or other.facts is None or other.facts.oid == target.facts.oid
+        if not is_apart and other.facts is not None and other.facts.oid in line:
             raise TargetError(
-                f'cannot sync table "{target.table}" and fill table "{other.table}" by the same load',
-                detail="One is a partition of the other, so that the sync would delete records of both.",
-                hint=f'Name all sources in the target "{target.table}", or run two loads.',
+                f'cannot {verb} table "{target.table}" and fill table "{other.table}" by the same load',
+                detail=f"One is a partition of the other, so that the {verb} would remove rows of both.",
+                hint="Run two loads."
+                if verb == "replace"
+                else f'Name all sources in the target "{target.table}", or run two loads.',
+            )
+
+
+def _refuse_shared_parent(target: TargetPlan, targets: Sequence[TargetPlan]) -> None:
+    """Raise TargetError if the load makes a new partition, and fills its parent or makes another partition of it.
+
+    Until the partition is attached, the ledger has its objects under the OID of its parent.
+    """
+    for other in targets:
+        is_shared = other.facts is not None and target.facts is not None and other.facts.oid == target.facts.oid
+        if target.landing.where == "partition" and other is not target and is_shared:
+            raise TargetError(
+                f'cannot make partition "{target.table}" and fill table "{other.table}" by the same load',
+                detail="A load that makes a partition makes no other of the same parent, and does not fill the parent.",
+                hint="Run two loads.",
             )
 
 
@@ -492,7 +575,7 @@ def _lock_tables(context: LandingContext, landed: Sequence[TargetLanding], ways:
         return
     wanted = {oid: mode for way in ways for oid, mode in way.list_locks().items()}
     names = ", ".join(f'"{landing.facts.name}"' for landing in landed)
-    locks = TableLocks(context.connection, wanted)
+    locks = TableLocks(context.connection, wanted, alone=_list_parents(landed))
     context.with_locks(locks.take, relations=list(wanted), what=f"lock {names}")
 
 

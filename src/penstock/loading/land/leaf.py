@@ -24,6 +24,10 @@ class ReplacedPartition:
     # The parent's qualified name, quoted.
     parent: str
     is_default: bool
+    # The default partition of the parent, which DROP TABLE and ATTACH lock.
+    default_oid: int | None
+    # Whether DETACH ... CONCURRENTLY has begun, and has not ended.
+    is_detaching: bool
     # What follows the partition's name in ATTACH: FOR VALUES ...
     bounds: str
     # The condition on all rows, with those of the parent and its ancestors.

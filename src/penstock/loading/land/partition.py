@@ -103,6 +103,10 @@ def refuse_partition(connection: Connection, name: TableName, partition: Replace
     lines = _find_obstacles(connection, partition.parent_oid, skips_triggers=True)
     if partition.is_default:
         lines = f"default partition: its bounds change with each new partition\n{lines}".rstrip()
+    if partition.is_detaching:
+        lines = (
+            f"detached partition: DETACH PARTITION ... FINALIZE has to end its DETACH CONCURRENTLY\n{lines}".rstrip()
+        )
     if lines:
         raise TargetError(
             f'cannot replace partition "{name}" of table {partition.parent}',
@@ -160,7 +164,7 @@ def model_partition(connection: Connection, facts: TableFacts, for_values: str) 
         parent = rows[0]
         with translate_errors(f'trying the bounds of partition "{facts.name}"'):
             bounds, check = _find_bounds(connection, parent, facts.name.name, for_values)
-            _refuse_default(connection, parent, check)
+            refuse_default(connection, parent, check)
         with translate_errors(f"modelling partition {facts.name}"), rolled_back(connection):
             table = sql.Identifier(parent.schema, facts.name.name)
             like = sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL {}){}{}")
@@ -228,12 +232,37 @@ def _find_bounds(connection: Connection, parent: ParentRow, name: str, for_value
     return found, check if parent.own_bounds is None else f"({parent.own_bounds}) AND ({check})"
 
 
-def _refuse_default(connection: Connection, parent: ParentRow, check: str) -> None:
-    """Raise TargetError if the default partition has a row that belongs to the new partition."""
+def refuse_other_bounds(connection: Connection, facts: TableFacts, for_values: str) -> None:
+    """Raise TargetError if the partition of `facts`, which exists, has other bounds than the user's text `for_values`.
+
+    Needs TEMPORARY on the database. Raises TargetError if the text is no bounds, and ServerError.
+    """
+    with (
+        local_settings(connection, datestyle="ISO"),
+        translate_errors(f'trying the bounds of partition "{facts.name}"'),
+    ):
+        query = (
+            "SELECT h.inhparent::oid, pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM pg_catalog.pg_class AS c"
+            " JOIN pg_catalog.pg_inherits AS h ON h.inhrelid = c.oid WHERE c.oid = %s"
+        )
+        oid, found = fetch_one(connection, query, [facts.oid])
+        (parent,) = fetch_rows(connection, "loading/partition_parent", ParentRow, oid=oid)
+        wanted, _ = _find_bounds(connection, replace(parent, partitions=[], bounds=[]), facts.name.name, for_values)
+    if wanted != found:
+        raise TargetError(
+            f'partition "{facts.name}" exists with other bounds',
+            detail=f"It is the partition {found}, not {wanted}.",
+            hint="Give --for-values as it has them or, if these are wrong, detach it and attach it with others.",
+        )
+
+
+def refuse_default(connection: Connection, parent: ParentRow, check: str) -> None:
+    """Raise TargetError if the default partition has a row that fulfils `check`, as those of the new partition do."""
     if parent.default_oid is None or parent.default_partition is None:
         return
     name, condition = sql.SQL(parent.default_partition), sql.SQL(check)
-    row = connection.execute(sql.SQL("SELECT FROM {} WHERE {} LIMIT 1").format(name, condition)).fetchone()
+    with translate_errors("looking for rows in the default partition"):
+        row = connection.execute(sql.SQL("SELECT FROM {} WHERE {} LIMIT 1").format(name, condition)).fetchone()
     if row is not None:
         raise TargetError(
             f"default partition {parent.default_partition} has rows that belong to the new partition",
@@ -257,9 +286,9 @@ def create_partition(connection: Connection, model: PartitionModel, *, name: str
 def attach_partition(connection: Connection, model: PartitionModel, oid: int) -> None:
     """Give the table its final name and attach it to its parent, in the caller's transaction.
 
-    ATTACH locks the parent so that readers and writers go on, the default partition against all, and the tables to
-    which foreign keys refer against writers. Raises TargetError, and ServerError, also if the partition then differs
-    from its model.
+    ATTACH locks the parent so that readers and writers go on, and against all the default partition and the tables to
+    which foreign keys refer, where it drops triggers. Raises TargetError, and ServerError, also if the partition then
+    differs from its model.
     """
     definition = model.definition
     with in_transaction(connection, f"attaching partition {definition.name}"):

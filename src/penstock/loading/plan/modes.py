@@ -63,10 +63,12 @@ def check_mode(job: TargetJob, facts: TableFacts | None) -> None:
     if facts is None and job.transform is not None:
         raise UsageError("--create cannot be used with --transform", hint=f'Create table "{job.into}" first.')
     if facts is not None and landing.where in ("replacement", "partition") and facts.row_security_applies:
+        is_new = landing.where == "partition"
+        what = f'build a partition of table "{facts.parent}" aside' if is_new else f'replace table "{facts.name}"'
         raise TargetError(
-            f'cannot replace table "{facts.name}": row-level security applies to the role',
+            f"cannot {what}: row-level security applies to the role",
             detail="Rows of the new table would not be checked against the policies.",
-            hint="Load as a role that has BYPASSRLS, or with --mode truncate.",
+            hint="Load as a role that has BYPASSRLS" + ("." if is_new else ", or with --mode truncate."),
         )
 
 

@@ -77,6 +77,6 @@ def refuse_existing(job: TargetJob, facts: TableFacts | None) -> TargetError | N
         return None
     return TargetError(
         f'partition "{facts.name}" exists',
-        detail="--partition-of makes a new partition, and the file is not among those that were loaded into this one.",
-        hint="Load into it without --partition-of and --for-values.",
+        detail="--partition-of makes a new partition.",
+        hint="Leave out --partition-of and --for-values to add rows to it or, with --mode replace, to replace them.",
     )

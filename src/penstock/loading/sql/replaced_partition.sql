@@ -8,6 +8,8 @@
 SELECT h.inhparent AS parent_oid,
        h.inhparent::regclass::text AS parent,
        k.partdefid = c.oid AS is_default,
+       NULLIF(k.partdefid, 0) AS default_oid,
+       h.inhdetachpending AS is_detaching,
        pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bounds,
        pg_catalog.pg_get_partition_constraintdef(c.oid) AS condition,
        :identity_defaults AS defaults,

@@ -100,7 +100,8 @@ class Step:
     # The name of the step's part of the plan and of the outcome.
     name: ClassVar[str] = ""
     when: When = "stored"
-    # Whether, in a load by several hosts, all hosts call `conclude` and not only the one that leads.
+    # Whether, in a load by several hosts, all hosts call `before`, or `conclude`, and not only the one that leads.
+    begins_for_all: ClassVar[bool] = False
     concludes_for_all: ClassVar[bool] = False
 
     @property

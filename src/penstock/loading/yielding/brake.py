@@ -20,6 +20,7 @@ from penstock.loading.yielding.lag import (
     KeptWal,
     Limit,
     WalReceiver,
+    WrittenWal,
     follow_reader,
     follow_receiver,
     follow_slot,
@@ -83,6 +84,7 @@ class Brake:
         self._holdings = {
             option: Holding(limit=limit, patience_s=tuning.replay_patience_s) for option, limit in limits.items()
         }
+        self._written = WrittenWal()
         self._max_wait_s = rules.max_wait
         self._look_s = tuning.yield_look_s
         self._is_aurora = False
@@ -96,12 +98,9 @@ class Brake:
     def begin(self, session: Connection, *, is_aurora: bool) -> None:
         """Read in `session` which followers there are. Those that are over a limit now are named, and not waited for.
 
-        Raises TargetError if the role may not read how far standbys are behind, or if Aurora's readers are to be
-        measured in bytes.
+        Raises TargetError as `check` does.
         """
-        replicas = self._holdings.get("--max-replica-lag")
-        if replicas is not None:
-            _refuse_blind(session, replicas.limit, is_aurora=is_aurora)
+        self.check(session, is_aurora=is_aurora)
         self._is_aurora = is_aurora
         for option, holding in self._holdings.items():
             if holding.names is None:
@@ -110,6 +109,15 @@ class Brake:
                 if not holding.names:
                     what = "slot keeps WAL" if option == "--max-wal" else "standby or subscriber is streaming"
                     self._notice(f"{option} has no effect: no {what} that is below the limit")
+
+    def check(self, session: Connection, *, is_aurora: bool) -> None:
+        """Raise TargetError if the role may not read how far standbys are behind.
+
+        Raises it too if Aurora's readers are to be measured in bytes.
+        """
+        replicas = self._holdings.get("--max-replica-lag")
+        if replicas is not None:
+            _refuse_blind(session, replicas.limit, is_aurora=is_aurora)
 
     def look(self, feed: Held) -> None:
         """Look at the followers once a second, and hold or release the feed. Raises TargetError after --max-wait."""
@@ -162,7 +170,13 @@ class Brake:
                 return [*map(follow_slot, fetch_rows(session, "loading/kept_wal", KeptWal))]
             if self._is_aurora:
                 return [*map(follow_reader, fetch_as(session, AuroraReader, _AURORA_READERS))]
-            return [*map(follow_receiver, fetch_rows(session, "loading/wal_receivers", WalReceiver))]
+            return self._follow(fetch_rows(session, "loading/wal_receivers", WalReceiver))
+
+    def _follow(self, rows: Sequence[WalReceiver]) -> list[Follower]:
+        now_s = self._clock()
+        if rows:
+            self._written.note(max(row.position + row.behind_bytes for row in rows), now_s=now_s)
+        return [follow_receiver(row, age_s=self._written.age_s(row.position, now_s=now_s)) for row in rows]
 
     def _show(self, held: dict[str, Holding]) -> None:
         """Notice that the load begins to wait, and that it goes on."""
@@ -170,7 +184,7 @@ class Brake:
         if self._shown and not before:
             self._notice(self._shown)
         elif before and not self._shown:
-            self._notice("no standby or slot is behind any more: the load goes on")
+            self._notice("the load goes on: it waits for no standby, subscriber or slot any more")
 
     def _give_up(self, option: str, holding: Holding) -> TargetError:
         return TargetError(

@@ -6,6 +6,7 @@ holds from the moment at which a follower is further behind than the limit until
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -89,13 +90,34 @@ class Follower:
     replayed: int | None = None
 
 
-def follow_receiver(row: WalReceiver) -> Follower:
+class WrittenWal:
+    """When the server was first seen to have written how much WAL. Times are of the caller's clock."""
+
+    def __init__(self) -> None:
+        # Positions, and when each was seen; both grow.
+        self._seen: list[tuple[int, float]] = []
+
+    def note(self, position: int, *, now_s: float) -> None:
+        """Take note of the position up to which WAL is written. After a failover it may be a lower one."""
+        if self._seen and position < self._seen[-1][0]:
+            self._seen.clear()
+        if not self._seen or position > self._seen[-1][0]:
+            self._seen.append((position, now_s))
+
+    def age_s(self, position: int, *, now_s: float) -> float:
+        """Return for how many seconds WAL beyond `position` has been there, 0 if there is none."""
+        index = bisect(self._seen, position, key=lambda seen: seen[0])
+        return now_s - self._seen[index][1] if index < len(self._seen) else 0.0
+
+
+def follow_receiver(row: WalReceiver, *, age_s: float = 0.0) -> Follower:
     """Return a standby or subscriber as a follower.
 
-    Its seconds are the lag of what it replayed last or, while it has bytes to replay, the time since its last answer.
+    Its seconds are the lag of what it replayed last or, while it has bytes to replay, the time since its last answer,
+    or `age_s`, for which the first of these bytes have been there. A subscriber whose apply is blocked may answer.
     """
-    reply_age_s = row.reply_age_s or 0.0
-    behind_s = max(row.replay_lag_s or 0.0, reply_age_s if reply_age_s > _REPLY_INTERVAL_S else 0.0)
+    silences = (row.reply_age_s or 0.0, age_s)
+    behind_s = max(row.replay_lag_s or 0.0, *(each for each in silences if each > _REPLY_INTERVAL_S), 0.0)
     has_wal = row.unflushed_bytes is not None and 2 * row.unflushed_bytes < row.behind_bytes
     return Follower(
         name=f'{row.kind} "{row.name}" ({row.address})',
