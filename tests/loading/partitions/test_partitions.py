@@ -545,6 +545,12 @@ def test_who_does_not_own_the_parent_is_refused(loads: Loads, tmp_path: Path) ->
         with pytest.raises(TargetError) as caught:
             clerk.run(partition(day(tmp_path / "day.csv.gz")))
         assert "role partition_clerk does not own table public.events" in (caught.value.detail or "")
+        assert "temporary tables" not in (caught.value.detail or "")
+        name = psycopg.conninfo.conninfo_to_dict(loads.conninfo)["dbname"]
+        loads.execute(f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
+        with pytest.raises(TargetError) as caught:
+            clerk.run(partition(day(tmp_path / "day.csv.gz")))
+        assert "role partition_clerk may not create temporary tables in database" in (caught.value.detail or "")
     finally:
         loads.execute("DROP OWNED BY partition_clerk; DROP ROLE partition_clerk")
 

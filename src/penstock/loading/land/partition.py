@@ -89,7 +89,7 @@ class PartitionModel:
 
 def refuse_parent(connection: Connection, facts: TableFacts, *, skips_triggers: bool) -> None:
     """Raise TargetError that lists all reasons why a partition cannot be built aside for the parent of `facts`."""
-    if lines := _find_obstacles(connection, facts.oid, skips_triggers=skips_triggers):
+    if lines := _find_obstacles(connection, facts.oid, skips_triggers=skips_triggers, is_new=True):
         raise TargetError(
             f'cannot build a partition of table "{facts.parent}" aside',
             detail=lines,
@@ -100,7 +100,7 @@ def refuse_parent(connection: Connection, facts: TableFacts, *, skips_triggers: 
 def refuse_partition(connection: Connection, name: TableName, partition: ReplacedPartition) -> None:
     """Raise TargetError that lists all reasons why partition `name` cannot be replaced by a table of its own."""
     # Like all of --mode replace, the triggers do not fire: describe_notices (plan/modes.py) says so.
-    lines = _find_obstacles(connection, partition.parent_oid, skips_triggers=True)
+    lines = _find_obstacles(connection, partition.parent_oid, skips_triggers=True, is_new=False)
     if partition.is_default:
         lines = f"default partition: its bounds change with each new partition\n{lines}".rstrip()
     if partition.is_detaching:
@@ -115,8 +115,11 @@ def refuse_partition(connection: Connection, name: TableName, partition: Replace
         )
 
 
-def _find_obstacles(connection: Connection, oid: int, *, skips_triggers: bool) -> str:
-    """Return a line for each reason why the partitioned table with this OID cannot get a table that is made aside."""
+def _find_obstacles(connection: Connection, oid: int, *, skips_triggers: bool, is_new: bool) -> str:
+    """Return a line for each reason why the partitioned table with this OID cannot get a table that is made aside.
+
+    `is_new` says whether that becomes a new partition, whose bounds temporary tables try.
+    """
     with translate_errors("looking at a partitioned table"):
         found = [
             *fetch_rows(
@@ -125,6 +128,7 @@ def _find_obstacles(connection: Connection, oid: int, *, skips_triggers: bool) -
                 DdlObstacle,
                 oid=oid,
                 skips_triggers=skips_triggers,
+                is_new=is_new,
                 most_bytes=_MOST_DEFAULT_BYTES,
             ),
             *_find_publications(connection, oid),

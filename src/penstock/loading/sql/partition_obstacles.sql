@@ -1,6 +1,6 @@
 -- partition_obstacles.sql: what keeps a partition from being built aside and attached to a partitioned table
 -- returns changes.tables.definition.DdlObstacle; needs no privilege; PostgreSQL 14+
--- psql -v oid=1259 -v skips_triggers=false -v most_bytes=67108864 -f partition_obstacles.sql
+-- psql -v oid=1259 -v skips_triggers=false -v is_new=true -v most_bytes=67108864 -f partition_obstacles.sql
 --
 -- Needs penstock's own search_path, so that names are qualified. Publications are found by ddl_publications.sql.
 -- A row trigger of an ancestor is one of the parent, too.
@@ -24,6 +24,15 @@ SELECT h.kind,
            UNION ALL
            SELECT 'privilege', pg_catalog.format('role %I may not create in schema %I', CURRENT_USER, t.nspname)
             WHERE NOT pg_catalog.has_schema_privilege(t.relnamespace, 'CREATE')
+           UNION ALL
+           SELECT 'privilege',
+                  pg_catalog.format(
+                      'role %I may not create temporary tables in database %I',
+                      CURRENT_USER,
+                      pg_catalog.current_database()
+                  )
+            WHERE :'is_new'::bool
+              AND NOT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')
            UNION ALL
            SELECT 'trigger',
                   pg_catalog.format(
