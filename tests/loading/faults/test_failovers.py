@@ -148,7 +148,6 @@ def test_new_primary_gets_the_missing_rows_without_a_lease(pair: Pair, loads: Lo
     finally:
         pair.restore_settings(forgets=True)
     assert any("has lost that" in notice for notice in loads.notices)
-    print(loads.notices, outcome.warnings)
     assert any("leases of another server" in warning.message for warning in outcome.warnings)
     assert loads.rows() == sorted(_NEW, key=repr)
     changed = "SELECT name FROM pg_file_settings WHERE name = 'max_wal_size' AND sourcefile LIKE '%auto.conf'"
@@ -233,14 +232,14 @@ def test_retry_whose_primary_is_lost_fails_and_the_next_one_loads_the_record_onc
         " AS $$ BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(1); RETURN NEW; END $$;"
         " CREATE TRIGGER x BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION wait()"
     )
-    waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE '%retry%'"
+    waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND wait_event = 'advisory'"
     blocker = psycopg.connect(pair.conninfo, autocommit=True)
     blocker.execute("SELECT pg_catalog.pg_advisory_lock(1)")
 
     def lose_primary() -> None:
-        while not blocker.execute(waits).fetchone():
+        while blocker.execute(waits).fetchone() is None:
             time.sleep(0.02)
-        pair.fail_over()
+        pair.lose()
 
     thread = threading.Thread(target=lose_primary)
     thread.start()
