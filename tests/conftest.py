@@ -280,6 +280,8 @@ def new_server(servers: ServerPool) -> Iterator[Callable[..., EmbeddedServer]]:
     yield make
     for server in made:
         server.stop("immediate")
+        # Some have hundreds of MB, in memory.
+        shutil.rmtree(server.spec.files.home, ignore_errors=True)
 
 
 @pytest.fixture

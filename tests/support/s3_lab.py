@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -95,10 +96,11 @@ class S3Labs:
 
     pool: ServerPool
     _labs: dict[int, tuple[Lab, LabStatus, S3Client]] = field(default_factory=dict)
+    _databases: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     _numbers = itertools.count(1)
 
     def database(self, major: int) -> S3Lab:
-        """Return a new database on the lab of a version. Raises maven.Unavailable if that cannot be fetched."""
+        """Return a new database on the lab of a version, and drop the one before. Raises maven.Unavailable if that cannot be fetched."""
         if major not in self._labs:
             lab = Lab.named(f"s3-{major}", self.pool.new_home())
             status = lab.up("single", self.pool.installation(major), parameters="postgres", has_s3=True)
@@ -115,6 +117,9 @@ class S3Labs:
         assert status.conninfo is not None
         name = f"s3_{next(self._numbers)}"
         with psycopg.connect(status.conninfo, autocommit=True) as connection:
+            for former in self._databases[major]:
+                connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(former)))
+            self._databases[major] = [name]
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         conninfo = make_conninfo(status.conninfo, dbname=name)
         with psycopg.connect(conninfo, autocommit=True) as connection:
