@@ -100,7 +100,10 @@ class S3Labs:
     _numbers = itertools.count(1)
 
     def database(self, major: int) -> S3Lab:
-        """Return a new database on the lab of a version, and drop the one before. Raises maven.Unavailable if that cannot be fetched."""
+        """Return a new database on the lab of a version, and drop the one before.
+
+        Raises maven.Unavailable if the version cannot be fetched.
+        """
         if major not in self._labs:
             lab = Lab.named(f"s3-{major}", self.pool.new_home())
             status = lab.up("single", self.pool.installation(major), parameters="postgres", has_s3=True)
