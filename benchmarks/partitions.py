@@ -201,7 +201,7 @@ def _run_once(table: _Table, conninfo: str, name: str, way: Callable[[], Cost]) 
 def _list_ways(conninfo: str, path: Path, rows: int) -> dict[str, Callable[[], Cost]]:
     bounds = f"FROM (1) TO ({rows})"
     load = [PENSTOCK, "load", str(path), "--into", _NEW, "--partition-of", LINEITEM, "--for-values", bounds]
-    load += ["--to", conninfo, "--quiet", "--no-header", "--no-vacuum", "--again"]
+    load += ["--to", conninfo, "--quiet", "--no-header", "--again"]
     create = f"CREATE TABLE {_NEW} PARTITION OF {LINEITEM} FOR VALUES {bounds}"
     ways: dict[str, Callable[[], Cost]] = {
         _COPY: lambda: run_measured(psql_argv(conninfo, create, f"\\copy {_NEW} FROM '{path}' (FORMAT csv)")),
