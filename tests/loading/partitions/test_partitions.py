@@ -194,15 +194,20 @@ REFUSALS = {
 }
 
 
+def assert_refused(loads: Loads, job: TargetJob, setup: str, detail: str, *, message: str) -> None:
+    """Check that a load is refused after `setup`, with a message and within its detail, and leaves nothing."""
+    loads.execute(setup)
+    with pytest.raises(TargetError, match=message) as caught:
+        loads.run(job)
+    assert detail in (caught.value.detail or "")
+    assert left_tables(loads) == []
+
+
 @pytest.mark.parametrize("name", REFUSALS)
 def test_parents_are_refused_by_name(loads: Loads, tmp_path: Path, name: str) -> None:
     """Before the first row, with what stands in the way."""
-    setup, text = REFUSALS[name]
-    loads.execute(setup)
-    with pytest.raises(TargetError, match=r'cannot build a partition of table "public.events" aside') as caught:
-        loads.run(partition(day(tmp_path / "day.csv.gz")))
-    assert text in (caught.value.detail or "")
-    assert left_tables(loads) == []
+    job = partition(day(tmp_path / "day.csv.gz"))
+    assert_refused(loads, job, *REFUSALS[name], message=r'cannot build a partition of table "public.events" aside')
 
 
 def test_triggers_are_skipped_if_asked(loads: Loads, tmp_path: Path) -> None:

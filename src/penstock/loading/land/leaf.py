@@ -38,13 +38,8 @@ class ReplacedPartition:
     triggers: list[str]
 
     def attach(self, table: sql.Identifier) -> list[sql.Composed]:
-        """Return the statements that attach `table`, which has been made by `compose_bounds`."""
-        attach = sql.SQL("ALTER TABLE {} ATTACH PARTITION {} {}")
-        return [
-            *compose_dropped_defaults(table, self.defaults),
-            attach.format(sql.SQL(self.parent), table, sql.SQL(self.bounds)),
-            drop_bounds(table),
-        ]
+        """Return the statements that attach `table`, which has been prepared by `compose_bounds`."""
+        return compose_attach(table, sql.SQL(self.parent), self.bounds, self.defaults)
 
 
 def find_partition(connection: Connection, oid: int) -> ReplacedPartition | None:
@@ -61,12 +56,16 @@ def compose_bounds(table: sql.Identifier, condition: str, defaults: Sequence[str
     return sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join([check, *map(sql.SQL, defaults)]))
 
 
-def compose_dropped_defaults(table: sql.Identifier, defaults: Sequence[str]) -> list[sql.Composed]:
-    """Return the statements that drop the defaults of identity columns, which ATTACH makes identities."""
+def compose_attach(
+    table: sql.Identifier, parent: sql.Composable, bounds: str, defaults: Sequence[str]
+) -> list[sql.Composed]:
+    """Return the statements that attach a table which `compose_bounds` has prepared with the same `defaults`.
+
+    They first drop these defaults, since ATTACH makes the columns identities, and last the CHECK of the bounds.
+    """
     actions = [action.rpartition(" SET DEFAULT nextval(")[0] + " DROP DEFAULT" for action in defaults]
-    return [sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(action)) for action in actions]
-
-
-def drop_bounds(table: sql.Identifier) -> sql.Composed:
-    """Return the statement that drops the CHECK of the bounds of an attached table."""
-    return sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(table, sql.Identifier(BOUNDS))
+    return [
+        *(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(action)) for action in actions),
+        sql.SQL("ALTER TABLE {} ATTACH PARTITION {} {}").format(parent, table, sql.SQL(bounds)),
+        sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(table, sql.Identifier(BOUNDS)),
+    ]

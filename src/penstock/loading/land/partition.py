@@ -32,7 +32,7 @@ from penstock.core.sql import fetch_one, fetch_rows
 from penstock.core.units import MIB
 from penstock.core.values.table import TableFacts, TableName
 from penstock.loading.land.exchange import capture_table, create_replacement
-from penstock.loading.land.leaf import ReplacedPartition, compose_bounds, compose_dropped_defaults, drop_bounds
+from penstock.loading.land.leaf import ReplacedPartition, compose_attach, compose_bounds, find_partition
 
 _log = logging.getLogger(__name__)
 
@@ -245,17 +245,15 @@ def refuse_other_bounds(connection: Connection, facts: TableFacts, for_values: s
         local_settings(connection, datestyle="ISO"),
         translate_errors(f'trying the bounds of partition "{facts.name}"'),
     ):
-        query = (
-            "SELECT h.inhparent::oid, pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM pg_catalog.pg_class AS c"
-            " JOIN pg_catalog.pg_inherits AS h ON h.inhrelid = c.oid WHERE c.oid = %s"
-        )
-        oid, found = fetch_one(connection, query, [facts.oid])
-        (parent,) = fetch_rows(connection, "loading/partition_parent", ParentRow, oid=oid)
+        found = find_partition(connection, facts.oid)
+        if found is None:
+            raise TargetError(f'table "{facts.name}" was detached, or dropped, after the load was planned')
+        (parent,) = fetch_rows(connection, "loading/partition_parent", ParentRow, oid=found.parent_oid)
         wanted, _ = _find_bounds(connection, replace(parent, partitions=[], bounds=[]), facts.name.name, for_values)
-    if wanted != found:
+    if wanted != found.bounds:
         raise TargetError(
             f'partition "{facts.name}" exists with other bounds',
-            detail=f"It is the partition {found}, not {wanted}.",
+            detail=f"It is the partition {found.bounds}, not {wanted}.",
             hint="Give --for-values as it has them or, if these are wrong, detach it and attach it with others.",
         )
 
@@ -323,8 +321,6 @@ def _compose_attach(model: PartitionModel, oid: int, *, name: str) -> list[sql.C
             rename.format(sql.SQL("INDEX"), sql.Identifier(schema, indexes[index.name]), sql.Identifier(index.name))
             for index in definition.indexes
         ),
-        *compose_dropped_defaults(table, parent.defaults),
         *definition.statements("swap"),
-        sql.SQL("ALTER TABLE {} ATTACH PARTITION {} {}").format(parent.table, table, sql.SQL(model.bounds)),
-        drop_bounds(table),
+        *compose_attach(table, parent.table, model.bounds, parent.defaults),
     ]
