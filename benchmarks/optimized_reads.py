@@ -33,15 +33,19 @@ _FULL_SCALE = 1 / 9
 
 
 def run(options: Options) -> None:
-    """Run penstock bench optimized-reads and write its results, its plot beside them. Needs root."""
-    argv = [sys.executable, "-m", "penstock", "bench", "optimized-reads", "--json"]
-    full = ["--topology", "single,multi-az", "--sessions", "1,2,4,8,12,16"]
-    argv += full if options.scale >= _FULL_SCALE else ["--quick"]
+    """Run penstock bench optimized-reads on one server and write its results, its plot beside them. Needs root."""
+    measure("optimized_reads", options, "single")
+
+
+def measure(name: str, options: Options, topology: str) -> None:
+    """Run the experiment on a topology, and write its results as the record of a benchmark. Needs root."""
+    argv = [sys.executable, "-m", "penstock", "bench", "optimized-reads", "--json", "--topology", topology]
+    argv += ["--sessions", "1,2,4,8,12,16"] if options.scale >= _FULL_SCALE else ["--quick"]
     environment = {**os.environ, "PENSTOCK_HOME": str(options.data)}
     shown = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, check=True)
     result = read_optimized_reads(json.loads(shown.stdout))
     postgresql = {"server_version": result.targets[0].postgresql}
-    _draw(save("optimized_reads", options=options, postgresql=postgresql, **_describe(result)), result)
+    _draw(save(name, options=options, postgresql=postgresql, **_describe(result)), result)
 
 
 def compute_again(path: Path, options: Options) -> None:
