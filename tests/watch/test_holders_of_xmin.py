@@ -10,8 +10,8 @@ import pytest
 
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.preflight.doctor import read_risks
-from penstock.watch.activity import read_slow
-from penstock.watch.holders import find_holder
+from penstock.watch.activity import open_reader, read_slow
+from penstock.watch.holders import find_holder, release_holder
 from support.recorded import execute, working
 
 if TYPE_CHECKING:
@@ -122,3 +122,41 @@ def test_slot_that_is_not_in_use_holds_its_id(new_server: Callable[..., Embedded
     assert holder is not None
     assert (holder["kind"], holder["name"], holder["is_catalog"]) == ("slot", "left", True)
     assert find_holder(read(conninfo, "xmin_holders"), database="postgres") is None
+
+
+def test_session_whose_state_is_hidden_is_named_without_a_command(shop: str) -> None:
+    """A role without pg_read_all_stats sees its pid and its age, and not what it does."""
+    execute(shop, "CREATE ROLE guest LOGIN")
+    with psycopg.connect(shop) as owner:
+        owner.execute(SNAPSHOT)
+        execute(shop, SPEND.format(1500))
+        holder = find_holder(read(psycopg.conninfo.make_conninfo(shop, user="guest"), "xmin_holders"))
+    assert holder is not None
+    assert holder["pid"] == owner.info.backend_pid
+    assert "pg_read_all_stats" in release_holder(holder)
+
+
+def test_sequence_that_is_locked_hides_no_other_reading(shop: str) -> None:
+    """A migration has it locked, and its transaction stays open."""
+    execute(shop, "CREATE SEQUENCE numbers AS int")
+    with psycopg.connect(shop) as migration:
+        migration.execute("ALTER SEQUENCE numbers MAXVALUE 1000")
+        with psycopg.connect(shop, autocommit=True) as connection:
+            rows = read_slow(connection)
+        with closing(open_reader(psycopg.connect(shop, autocommit=True), is_aurora=False)[0]) as reader:
+            seen = reader.read(views=reader.views_there).counters
+    for found in (rows, seen):
+        assert "sequences" not in found
+        assert found["database_ages"]
+
+
+def test_first_copy_for_a_subscriber_is_no_feedback_of_a_standby(new_server: Callable[..., EmbeddedServer]) -> None:
+    """Its walsender is connected to a database and has a snapshot, as table synchronization has."""
+    conninfo = new_server(wal_level="logical").ensure_running()
+    with psycopg.connect(conninfo, autocommit=True, replication="database", application_name="sub_1") as copying:
+        copying.execute("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+        copying.execute("SELECT 1")
+        execute(conninfo, SPEND.format(1500), "SELECT pg_sleep(1.1)")
+        holder = find_holder(read(conninfo, "xmin_holders"))
+    assert holder is not None
+    assert (holder["kind"], holder["name"]) == ("copy", "sub_1")

@@ -75,6 +75,9 @@ _OF_COLUMNS: Final = ("slots", "archiver")
 # sequence.
 SLOW: Final = (*_SLOW_FILES, "pg_stat_slru", "pg_stat_replication_slots")
 
+# Of these, what other sessions lock for as long as their transactions last. The rest is read without it then.
+_LOCKED: Final = ("sequences",)
+
 # The views that a query file of penstock reads.
 _FILES: Final = {
     "temp_files": "watch/temp_files",
@@ -160,14 +163,16 @@ class ActivityReader:
 
     def read(self, *, views: Sequence[str]) -> Observation:
         """Return the current activity, with the rows of `views`, which must be in `views_there`. Raises ServerError."""
-        try:
-            return self._read(views)
-        except PenstockError as error:
-            rest = [name for name in views if name not in SLOW]
-            if len(rest) == len(views) or self._connection.closed:
-                raise
-            _log.info("not read: %s: %s", ", ".join(SLOW), error)
-            return self._read(rest)
+        wanted = list(views)
+        for left_out in (_LOCKED, SLOW):
+            try:
+                return self._read(wanted)
+            except PenstockError as error:
+                if self._connection.closed or not set(SLOW).intersection(wanted):
+                    raise
+                _log.info("not read: %s: %s", ", ".join(left_out), error)
+                wanted = [name for name in wanted if name not in left_out]
+        return self._read(wanted)
 
     def _read(self, views: Sequence[str]) -> Observation:
         with translate_errors("reading server activity"):
@@ -229,14 +234,15 @@ def read_slow(connection: Connection) -> dict[str, tuple[CounterRow, ...]]:
 
     If a query fails, return no rows. Raises ServerError if the connection is lost.
     """
-    names = (CONNECTIONS, PREPARED, *_SLOW_FILES)
-    try:
-        with translate_errors("reading what may stop the server"):
-            return _sort_rows(names, connection.execute(_join_queries(_read_files(connection, names).values())))
-    except PenstockError:
-        if connection.closed:
-            raise
-        return {}
+    for left_out in ((), _LOCKED):
+        names = [name for name in (CONNECTIONS, PREPARED, *_SLOW_FILES) if name not in left_out]
+        try:
+            with translate_errors("reading what may stop the server"):
+                return _sort_rows(names, connection.execute(_join_queries(_read_files(connection, names).values())))
+        except PenstockError:
+            if connection.closed:
+                raise
+    return {}
 
 
 def _read_files(connection: Connection, names: Sequence[str]) -> dict[str, Query]:

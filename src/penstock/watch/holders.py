@@ -18,6 +18,9 @@ _WAYS = {
     "idle_in_transaction_session_timeout, or transaction_timeout from PostgreSQL 17 on, for its role.",
     "backend active": "If its statement is not needed: SELECT pg_cancel_backend({pid}). For good: let such statements "
     "run on a standby, or set statement_timeout for its role.",
+    "backend unseen": "This role may see no more of it; a member of pg_read_all_stats sees what it does.",
+    "backend waiting": "It waits for a lock itself. End what it waits for: SELECT pg_blocking_pids({pid}).",
+    "copy": "Wait until the first copy of this table for a subscriber ends.",
     "standby": _FEEDBACK,
     "slot": "Start the consumer of this slot, or drop it: SELECT pg_drop_replication_slot({name}).",
     # A standby that uses a slot reports its oldest transaction to it.
@@ -25,6 +28,9 @@ _WAYS = {
     "prepared": "{end}",
 }
 _CATALOG = "See why the consumer of this slot confirms nothing: it has a long transaction, or is slow."
+
+# A transaction manager ends a prepared transaction within moments. One that is older was probably forgotten.
+OLD_PREPARED_S = 5
 
 # If a transaction is older than this part of autovacuum_freeze_max_age, autovacuum can freeze few rows.
 _OLD = 0.5
@@ -35,7 +41,7 @@ _OLD = 0.5
 _LEAST_AGE_S = 1.0
 
 # Of holders of the same age, the first of these holds, and the others may have its id in their snapshots.
-_KINDS = ("prepared", "slot", "standby", "backend")
+_KINDS = ("prepared", "slot", "standby", "copy", "backend")
 
 
 def find_holder(
@@ -73,6 +79,8 @@ def describe_holder(row: CounterRow) -> str:
         who = f"backend {pid} (application {name or '(no name)'}, user {row.get('user_name')})"
     elif kind == "standby":
         who = f"feedback of standby {name}"
+    elif kind == "copy":
+        who = f"the copy of a table for subscriber {name}"
     else:
         who = f"{'prepared transaction' if kind == 'prepared' else 'slot'} {name}"
     state = row.get("state") if kind in ("backend", "slot") else None
@@ -87,6 +95,8 @@ def release_holder(row: CounterRow) -> str:
     if is_active and row.get("is_catalog"):
         return _CATALOG
     way = _WAYS.get(f"{kind} active") if is_active else None
+    if kind == "backend" and (row.get("state") is None or row.get("is_waiting")):
+        way = _WAYS["backend waiting" if row.get("is_waiting") else "backend unseen"]
     end = end_prepared({"gid": name, "datname": row.get("datname")})
     return (way or _WAYS[kind]).format(pid=row.get("pid"), name=quote_text(name), end=end)
 

@@ -14,7 +14,7 @@ from penstock.core.units import KIB, MB, MIB, count_nouns, format_bytes, format_
 from penstock.core.values.diagnosis import Diagnosis, Evidence
 from penstock.core.values.names import quote_text, spell_name
 from penstock.watch.devices import WAL, DeviceMeter, are_counters
-from penstock.watch.holders import describe_old_holder, end_prepared, read_int
+from penstock.watch.holders import OLD_PREPARED_S, describe_old_holder, end_prepared, read_int
 
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
@@ -54,9 +54,6 @@ _LEAST_ROWS = 10_000
 # An unused slot or an archiver that keeps more WAL than this is reported even if the WAL is not seen to grow. Any may
 # keep less than this for a short time.
 _MUCH_WAL_BYTES = 1024 * MIB
-
-# A transaction manager ends a prepared transaction within moments. One that is older was probably forgotten.
-_OLD_PREPARED_S = 5
 
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")
 
@@ -304,7 +301,7 @@ def stops_soon(found: Diagnosis) -> bool:
 def _find_prepared(seen: RiskMeter) -> Iterator[Diagnosis]:
     for row in seen.rows("prepared"):
         age_s, blocks, tables = read_int(row, "age_s"), _read_list(row, "blocks"), _read_list(row, "tables")
-        if age_s >= _OLD_PREPARED_S or blocks:
+        if age_s >= OLD_PREPARED_S or blocks:
             gid, owner, datname = quote_text(str(row.get("gid"))), row.get("owner"), row.get("datname")
             locks = count_nouns(read_int(row, "locks"), "lock") + (f" ({', '.join(tables)})" if tables else "")
             then = (

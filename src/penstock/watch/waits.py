@@ -252,7 +252,7 @@ def add_statement(shares: Shares, session: SessionSample, seconds: float) -> Non
 
 # Commands that build or rewrite an index or a table: they compute and sort once, for as long as it takes.
 _BUILDS = re.compile(
-    r"\s*(create\s+(unique\s+)?index|reindex|cluster|vacuum|analyze|refresh|alter\s+table|create\s+table)\b",
+    r"\s*(create\s+(unique\s+)?index|reindex|cluster|vacuum|analyze|alter\s+table)\b",
     re.IGNORECASE,
 )
 

@@ -156,6 +156,14 @@ def queue(dead: int) -> tuple[dict[str, Any], ...]:
             "ROLLBACK PREPARED 'a' in database shop",
         ),
         ({"kind": "standby", "name": "b1"}, "feedback of standby b1", "hot_standby_feedback"),
+        ({"kind": "copy", "name": "sub_1"}, "the copy of a table for subscriber sub_1", "Wait until the first copy"),
+        # A role that does not see what a session does is not told to end it.
+        ({"kind": "backend", "pid": 7, "user_name": "ann", "state": None}, "backend 7", "pg_read_all_stats"),
+        (
+            {"kind": "backend", "pid": 7, "user_name": "ann", "state": "active", "is_waiting": True},
+            "backend 7",
+            "End what it waits for: SELECT pg_blocking_pids(7)",
+        ),
     ],
 )
 def test_who_keeps_the_dead_rows_of_a_queue_is_named(holder: dict[str, Any], who: str, release: str) -> None:
@@ -169,6 +177,7 @@ def test_who_keeps_the_dead_rows_of_a_queue_is_named(holder: dict[str, Any], who
     assert "public.jobs, whose dead rows" in found["xmin-held"].claim
     assert who in found["xmin-held"].claim
     assert release in found["xmin-held"].remedy
+    assert ("_backend(" in found["xmin-held"].remedy) == ("_backend(" in release)
     assert "autovacuum" not in found
 
 
@@ -234,6 +243,39 @@ def test_a_standby_that_does_not_keep_up_is_told_from_one_that_is_far_away(
     assert [each.code for each in found] == codes
     assert "such as s2 (flush lag 00:00:12)" in found[0].claim or codes == ["commit-standby"]
     assert ("it has stopped" in (found[0].remedy or "")) == (not moves)
+
+
+def test_standby_that_nobody_waited_for_has_not_stalled() -> None:
+    """One commit in five seconds waits for it, and between them there is nothing to flush."""
+    samples = [
+        sample(
+            float(t),
+            *([session("IPC:SyncRep")] if t % 5 == 0 else []),
+            wal=(1 << 32) + 1000 * (t // 5),
+            counters={
+                "pg_stat_replication": (
+                    {
+                        "application_name": "s1",
+                        "state": "streaming",
+                        "sync_state": "sync",
+                        "flush_lsn": f"1/{1000 * ((t - 1) // 5):X}" if t else "1/0",
+                    },
+                )
+            },
+        )
+        for t in range(60)
+    ]
+    found = diagnose(recording_of(samples, settings={"synchronous_standby_names": "s1"}))
+    assert [each.code for each in found] == ["commit-standby"]
+
+
+@pytest.mark.parametrize(
+    ("wait", "words"), [("SubtransBuffer", "savepoints"), ("MultiXactMemberBuffer", "FOR SHARE"), ("BufferContent", "CACHE")]
+)
+def test_locks_of_other_buffers_are_not_taken_for_those_of_pages(wait: str, words: str) -> None:
+    """Their names end alike."""
+    (found,) = found_in(session(f"LWLock:{wait}"))
+    assert words in found.remedy
 
 
 def test_who_waits_for_a_commit_that_a_standby_holds_up_waits_for_the_standby() -> None:

@@ -77,6 +77,13 @@ def test_connections_that_are_all_taken_are_named_by_who_has_them() -> None:
     )
     assert "If they are a pool's, make it smaller" in found.remedy
     assert 'if they were left open: ALTER ROLE "web" SET idle_session_timeout' in found.remedy
+    # The largest application is busy, and another role's connections are idle.
+    rows = (
+        {"application": "shop", "user": "web", "connections": 40, "idle": 0, "of_all": 97, "idle_of_all": 57},
+        {"application": "old", "user": "bob", "connections": 30, "idle": 30, "of_all": 97, "idle_of_all": 57},
+    )
+    (found,) = found_in(lambda t: {"connections": rows} if t % 10 == 0 else {})
+    assert 'ALTER ROLE "bob" SET idle_session_timeout' in found.remedy
     (found,) = found_in(taken(97, idle=5))
     assert "idle_session_timeout" not in found.remedy
     assert found_in(taken(95, idle=80)) == []

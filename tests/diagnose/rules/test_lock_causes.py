@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from penstock.diagnose.examination import diagnose
 from support.made_samples import database, recording_of, sample, session
 
@@ -117,3 +119,42 @@ def test_open_transaction_that_rows_are_waited_for_is_named_beside_the_queue_at_
     assert {code: round(each.share, 2) for code, each in found.items()} == {"lock-wait": 0.83, "lock-queue": 0.17}
     assert "pg_terminate_backend(7)" in found["lock-wait"].remedy
     assert "pg_cancel_backend(8)" in found["lock-queue"].remedy
+
+
+def test_statement_whose_transaction_may_hold_the_lock_is_not_to_be_cancelled() -> None:
+    """It has inserted into the table that ALTER TABLE wants, and waits for another table: it is a victim itself."""
+    left = session(pid=7, state="idle in transaction", query_s=60.0, transaction_s=60.0)
+    victim = waiting(8, 7, wait="Lock:relation", query="select from other", query_s=20.0, transaction_s=40.0)
+    alter = waiting(9, 8, wait="Lock:relation", query="alter table orders add n int", query_s=9.0)
+    found = found_in(left, victim, alter, waiting(10, 9, wait="Lock:relation", query_s=5.0))
+    remedy = found["lock-queue"].remedy
+    assert "backend(8)" not in remedy
+    assert "pg_terminate_backend(7)" in remedy
+
+
+def test_holder_that_is_idle_is_not_ended_for_a_lock_of_its_next_transaction() -> None:
+    """Its state was read before its lock; only an advisory lock outlives a transaction."""
+    idle = session(pid=7, state="idle", query_s=60.0, transaction_s=None)
+    for wait, is_ended in (("Lock:transactionid", False), ("Lock:advisory", True)):
+        remedy = found_in(idle, waiting(8, 7, wait=wait))["lock-wait"].remedy
+        assert ("pg_terminate_backend(7)" in remedy) == is_ended
+        assert ("pg_advisory_unlock" in remedy) == is_ended
+
+
+def test_hot_row_beside_deadlocks_of_others_keeps_its_waits() -> None:
+    """The server counts three deadlocks in a minute, and no sample shows a circle."""
+    holder = session(pid=1, transaction_s=0.2)
+    waits = [waiting(pid, 1, query_s=0.1) for pid in (2, 3, 4, 5)]
+    found = found_in(holder, *waits, deadlocks_per_s=0.06, seconds=60)
+    assert found["deadlocks"].share == 0
+    assert found["lock-wait"].share == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("age_s", "is_named"), [(0.02, False), (60.0, True)])
+def test_prepared_transactions_of_a_moment_are_not_to_be_rolled_back(age_s: float, is_named: bool) -> None:
+    """Their transaction manager ends them; no reading shows that a session waits for one of them."""
+    row = {"gid": "tx9", "owner": "ann", "datname": "shop", "age_s": age_s, "blocks": []}
+    samples = [sample(float(t), waiting(2, 0), counters={"prepared": (row,)} if t % 10 == 9 else {}) for t in range(30)]
+    (found,) = diagnose(recording_of(samples))
+    assert ("ROLLBACK PREPARED 'tx9'" in found.remedy) == is_named
+    assert ("which several sessions hold in turn" in found.claim) != is_named

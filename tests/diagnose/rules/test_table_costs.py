@@ -51,6 +51,9 @@ SUM = "SELECT sum(n) FROM hot"
         (hot(161_250, n_tup_changed=50_000), None, ""),
         # Rows that are read twice, as they are locked.
         (hot(161_250, n_dead_tup=0, relpages=40), None, ""),
+        # A role without SELECT does not see how long the rows are. Dead rows tell all the same.
+        (hot(161_250, n_dead_tup=0, row_bytes=None), None, ""),
+        (hot(161_250, row_bytes=None), 50, "104,000 dead rows beside 2,000"),
         (hot(900, seq_scan=1, seq_tup_read=10), None, ""),
     ],
 )
@@ -106,6 +109,8 @@ WORDS = cost("index", "words_idx", of="gin", cost=1)
         ("INSERT INTO hot SELECT ? FROM generate_series(?, ?) ON CONFLICT (a) DO NOTHING", [TRIGGER], {}, None),
         # What the SELECT takes is not known; a plain table; another statement; another table.
         ("INSERT INTO hot SELECT * FROM orders", [TRIGGER], {}, None),
+        # Each row has a statement, which takes longer than its row.
+        ("INSERT INTO hot VALUES (?, ?)", [TRIGGER], {}, None),
         (COPY, [], {}, None),
         ("SELECT * FROM hot", [TRIGGER], {}, None),
         ("COPY cold FROM STDIN", [TRIGGER], {}, None),

@@ -205,16 +205,16 @@ class StandbysBehind:
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample. The last reading of pg_stat_replication shows how far behind the standbys are."""
         rows, wal_bytes = sample.counters.get("pg_stat_replication"), sample.progress.wal_bytes
-        if rows is not None and wal_bytes is not None and self._has_names:
-            self._measure(rows, wal_bytes, sample.at_s)
         waiting = [moment for moment in moments if moment.wait == SYNC_REP]
+        if rows is not None and wal_bytes is not None and self._has_names:
+            self._measure(rows, wal_bytes, sample.at_s, is_waited_for=bool(waiting))
         for moment in waiting:
             self._part.add(moment)
         if waiting and rows is not None and self._now is not None:
             self._behind.append(self._now)
             self._longest_s = max(self._longest_s, self._stalled_s)
 
-    def _measure(self, rows: Sequence[CounterRow], wal_bytes: int, at_s: float) -> None:
+    def _measure(self, rows: Sequence[CounterRow], wal_bytes: int, at_s: float, *, is_waited_for: bool) -> None:
         """Record how much WAL, in bytes, the slowest of the needed standbys has not flushed. None if too few stream."""
         distances = sorted(
             (wal_bytes - flushed, str(row.get("application_name")))
@@ -226,12 +226,12 @@ class StandbysBehind:
         if len(distances) >= self._needed:
             self._now, self._name = distances[self._needed - 1]
             row = next(row for row in rows if str(row.get("application_name")) == self._name)
-            self._see_standby(row, at_s)
+            self._see_standby(row, at_s, is_waited_for=is_waited_for)
 
-    def _see_standby(self, row: CounterRow, at_s: float) -> None:
+    def _see_standby(self, row: CounterRow, at_s: float, *, is_waited_for: bool) -> None:
         """Record how far a standby has come. One that stays where it is, although commits wait for it, stalls."""
         flushed, replayed = row.get("flush_lsn"), row.get("replay_lsn")
-        if flushed != self._flushed[0]:
+        if flushed != self._flushed[0] or not is_waited_for:
             self._flushed = flushed, at_s
         self._stalled_s = at_s - self._flushed[1]
         self._unreplayed = (parse_lsn(flushed) or 0) - (parse_lsn(replayed) or parse_lsn(flushed) or 0)
@@ -386,12 +386,6 @@ def _advise_lock(header: RecordingHeader, name: str) -> str:
             "slots go through this lock. Name the partition key in the WHERE, so that other partitions are not opened; "
             f"keep plans, by prepared statements; drop indexes that nobody uses; {slots}."
         )
-    if "buffer" in name.lower():
-        return (
-            "All of them want one page. If it is a sequence's (nextval), ALTER SEQUENCE ... CACHE 100 has each session "
-            "take so many numbers at once; if it is the last page of an index on rising numbers or times, spread the "
-            "rows by partitions; a row that all update, by several rows. Otherwise let fewer sessions do it at a time."
-        )
     if "subtrans" in name.lower():
         return (
             "Snapshots look up the savepoints of a transaction that has more than 64 of them: find it (idle in "
@@ -401,6 +395,12 @@ def _advise_lock(header: RecordingHeader, name: str) -> str:
         return (
             "Several sessions lock the same rows at a time (FOR SHARE, or the keys that inserted rows refer to): "
             "commit sooner, so that fewer hold them together, and VACUUM the table."
+        )
+    if "buffercontent" in name.lower():
+        return (
+            "All of them want one page. If it is a sequence's (nextval), ALTER SEQUENCE ... CACHE 100 has each session "
+            "take so many numbers at once; if it is the last page of an index on rising numbers or times, spread the "
+            "rows by partitions; a row that all update, by several rows. Otherwise let fewer sessions do it at a time."
         )
     return "Let fewer sessions do the same at a time, by a pool in front of the server."
 

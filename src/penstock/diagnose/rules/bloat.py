@@ -73,7 +73,7 @@ class Bloat:
             "plain": f"VACUUM {name} removes dead rows, and locks out neither readers nor writers." if is_dead else "",
             "full": (
                 f"To read fewer pages at once: VACUUM FULL {name}, which holds an ACCESS EXCLUSIVE lock while it "
-                f"copies {format_bytes(live * _row_bytes(row))}, so that nobody reads or writes meanwhile."
+                f"copies {_size_of_rows(row)}, so that nobody reads or writes meanwhile."
             ),
             "keep": _keep_small(case, name, is_vacuumed=str(row.get("relname")) in self._vacuumed),
         }
@@ -95,8 +95,15 @@ class Bloat:
 def _excess(row: CounterRow) -> float:
     """Return how many times the pages of its live rows a table has, by its dead rows or by its size."""
     live = max(1, read_int(row, "n_live_tup"))
-    by_size = read_int(row, "relpages") * _PAGE_BYTES / (live * _row_bytes(row))
+    # If the length of a row is not known, its pages tell nothing: the role may not read the table's statistics.
+    known = read_int(row, "row_bytes")
+    by_size = read_int(row, "relpages") * _PAGE_BYTES / (live * known) if known else 0.0
     return max(1 + read_int(row, "n_dead_tup") / live, by_size)
+
+
+def _size_of_rows(row: CounterRow) -> str:
+    known = read_int(row, "row_bytes")
+    return format_bytes(read_int(row, "n_live_tup") * known) if known else "its live rows"
 
 
 def _row_bytes(row: CounterRow) -> float:

@@ -118,8 +118,8 @@ class Checkpoints:
             return "The disk of pg_wal has too little room for a larger max_wal_size: enlarge it first."
         change = change_setting(case.header, "max_wal_size", f"'{size_gib}GB'")
         return (
-            "For good, a size that is not reached before checkpoint_timeout at this rate of WAL, as far as the disk of "
-            f"pg_wal has room for it: {change}. For some hours: penstock settings apply max_wal_size={size_gib}GB."
+            "For good, a size that is not reached before checkpoint_timeout at this rate of WAL, up to 64GB, as far as "
+            f"the disk of pg_wal has room for it: {change}. For some hours: penstock settings apply max_wal_size={size_gib}GB."
         )
 
     def _find_code(self, case: Case, images: float) -> str | None:

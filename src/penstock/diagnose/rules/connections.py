@@ -94,6 +94,7 @@ class OpenedSessions:
             return None
         most, idle = self._rows[0], _count_idle(self._rows)
         application, user = most.get("application") or "(no name)", most.get("user")
+        idlest = max(self._rows, key=lambda row: _count(row, "idle")).get("user")
         evidence = [
             number("connections that ordinary roles may have", self._allowed or 0),
             number("connections taken, at most", self._taken),
@@ -104,7 +105,7 @@ class OpenedSessions:
         # connection. Source: idle_session_timeout in the manual.
         end_idle = (
             "Most are idle. If they are a pool's, make it smaller; if they were left open: ALTER ROLE "
-            f"{quote_name(str(user))} SET idle_session_timeout = '10min' ends them. "
+            f"{quote_name(str(idlest))} SET idle_session_timeout = '10min' ends those that begin from then on. "
             if idle is not None and idle >= _MOSTLY_IDLE * self._taken
             else ""
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import format_duration
 from penstock.diagnose.rules.case import Case, number, shorten
-from penstock.watch.holders import describe_prepared, end_prepared
+from penstock.watch.holders import OLD_PREPARED_S, describe_prepared, end_prepared, read_int
 from penstock.watch.rates import DatabaseIncrease
 from penstock.watch.waits import (
     SYNC_REP,
@@ -33,6 +33,12 @@ _LEAST_LOCKED = 0.1
 _FEWEST_DEADLOCKS = 3
 _DEADLOCKS_EVERY_S = 60.0
 
+# A deadlock lasts for deadlock_timeout, which is 1 s unless it is set, and has two sessions or more.
+_DEADLOCK_S = 2.0
+
+# Up to so many times the time of deadlocks, waits for locks that are held briefly are taken to be behind them.
+_BEHIND_DEADLOCKS = 4
+
 # Sessions seem to wait for each other in a circle. The circle is certainly a deadlock only if the server counts
 # deadlocks, or if circles take at least this share of active time. Otherwise it may be an error of sampling: the
 # blockers of each session are read one after the other, and in between a row's lock may have passed to another session.
@@ -46,7 +52,11 @@ _MOST_LOCKED = 0.5
 # command would then cancel the session's next statement.
 _LEAST_PATIENCE_S = 1.0
 
+# A statement that began this long after its transaction is not the first of it, so the transaction may hold locks.
+_FIRST_S = 0.1
+
 _IDLE = "idle"
+_ADVISORY = "lock:advisory"
 
 _TABLE_LOCK = "lock:relation"
 
@@ -88,12 +98,14 @@ class LockWaits:
         self._longest_s = 0.0
         # The prepared transactions by gid, as last read, and the sessions that were seen to wait for one of them.
         self._prepared: dict[str, CounterRow] = {}
+        self._has_prepared = False
         self._behind_prepared: set[int] = set()
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample, with the sessions of all applications. `moments` are those of the workload alone."""
         self._deadlocks.see(sample)
         if (rows := sample.counters.get("prepared")) is not None:
+            self._has_prepared = True
             # Of those that have ended, only what blocked sessions is kept.
             self._prepared = {gid: row for gid, row in self._prepared.items() if _read_pids(row)}
             for row in rows:
@@ -120,7 +132,8 @@ class LockWaits:
                 head = chain[-1] if chain else None
                 is_first = moment.wait == _TABLE_LOCK and head in moment.session.blocked_by
                 (self._first if is_first else self._held).add(moment)
-                self._see_holder(moment, head, sessions)
+                last = sessions.get(chain[-2]) if len(chain) > 1 else moment.session
+                self._see_holder(moment, head, sessions, is_advisory=last is not None and spell_wait(last) == _ADVISORY)
         for name, weight_s in circles.items():
             self._circles.add(name, weight_s)
 
@@ -130,15 +143,15 @@ class LockWaits:
         self._prepared[gid] = {**row, "blocks": [*_read_pids(self._prepared.get(gid, {})), *_read_pids(row)]}
 
     def _find_prepared(self) -> list[CounterRow]:
-        """Return the prepared transactions that sessions waited for; if no reading shows that, all of them."""
+        """Return the prepared transactions that sessions waited for; if no reading shows that, all that are old."""
         rows = self._prepared.values()
         behind = [row for row in rows if any(pid in self._behind_prepared for pid in _read_pids(row))]
-        return behind or list(rows)
+        return behind or [row for row in rows if read_int(row, "age_s") >= OLD_PREPARED_S]
 
     def _describe(self, pid: int | None, session: SessionSample | None) -> str:
         """Return who holds a lock."""
-        if pid == _PREPARED and self._prepared:
-            return " or ".join(map(describe_prepared, self._find_prepared()))
+        if pid == _PREPARED and (found := self._find_prepared()):
+            return " or ".join(map(describe_prepared, found))
         return _describe_holder(pid, session)
 
     def _end_prepared(self) -> str:
@@ -154,14 +167,19 @@ class LockWaits:
         gate.waited_s += weight_s
         gate.most_behind = max(gate.most_behind, behind)
 
-    def _see_holder(self, moment: Moment, pid: int | None, sessions: Mapping[int, SessionSample]) -> None:
+    def _see_holder(
+        self, moment: Moment, pid: int | None, sessions: Mapping[int, SessionSample], *, is_advisory: bool
+    ) -> None:
         self._longest_s = max(self._longest_s, moment.session.query_s or 0.0)
         self._held_s[pid] = self._held_s.get(pid, 0.0) + moment.weight_s
         if pid is not None and (session := sessions.get(pid)) is not None:
             self._holders[pid] = session
             patience_s = max(_LEAST_PATIENCE_S, moment.session.query_s or 0.0)
             age_s = session.query_s if session.state == _IDLE else session.transaction_s
-            self._outlasts[pid] = (age_s or 0.0) > patience_s
+            # The states were read before the blockers. So a session that is idle has begun a transaction since, unless
+            # the lock is an advisory one, which outlives transactions.
+            is_torn = session.state == _IDLE and not is_advisory
+            self._outlasts[pid] = (age_s or 0.0) > patience_s and not is_torn
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return diagnoses of deadlocks, of a queue behind a waiting statement, and of the longest holder of a lock."""
@@ -175,7 +193,8 @@ class LockWaits:
         else:
             # Transactions in deadlocks also hold other locks briefly. Without the deadlocks they would release those
             # locks sooner, so the waits for such locks count as part of the deadlocks.
-            if not self._outlasts.get(worst, False) or self._held.seconds < self._circling.seconds:
+            most_s = max(self._circling.seconds, _DEADLOCK_S * self._deadlocks.total)
+            if self._held.seconds <= most_s * (1 if self._outlasts.get(worst, False) else _BEHIND_DEADLOCKS):
                 self._circling.join(rest)
                 rest = ActivityTally()
             found.append(self._conclude_deadlocks(case))
@@ -210,11 +229,7 @@ class LockWaits:
             number("sessions behind the waiting statement, at most", gate.most_behind),
             number("how long that statement has waited", gate.session.query_s or 0.0, "s"),
         ]
-        cancel = (
-            f"Cancel what blocks the rest, not what it waits for: SELECT pg_cancel_backend({gate.session.pid}). "
-            if (gate.session.query_s or 0.0) > _LEAST_PATIENCE_S
-            else ""
-        )
+        cancel = _end_queue(gate)
         if gate.holder_pid == _PREPARED:
             cancel += f"What it waits for never ends by itself. {self._end_prepared()} "
         name, holder = _describe_holder(gate.session.pid, gate.session), self._describe(gate.holder_pid, gate.holder)
@@ -228,7 +243,8 @@ class LockWaits:
             number("longest statement that waits", self._longest_s, "s"),
         ]
         outlasts, is_most = self._outlasts.get(worst, False), share >= _MOST_LOCKED
-        if not (is_most or outlasts or worst == _PREPARED):
+        is_brief = worst == _PREPARED and self._has_prepared and not self._find_prepared()
+        if is_brief or not (is_most or outlasts or worst == _PREPARED):
             evidence.append(number("of this, for the holder that is waited for most", 100 * share, "%"))
             return case.conclude("lock-wait", self._held, evidence, holder=_IN_TURN, release=_RELEASE_IN_TURN)
         evidence.append(number("of this, for the holder", 100 * share, "%"))
@@ -320,6 +336,18 @@ def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
     )
 
 
+def _end_queue(gate: _Gate) -> str:
+    """Return how to end a queue now. Empty if its statement does not wait for long, or for a prepared transaction."""
+    waited_s = gate.session.query_s or 0.0
+    if (gate.session.transaction_s or 0.0) - waited_s < _FIRST_S:
+        end = f"Cancel what blocks the rest, not what it waits for: SELECT pg_cancel_backend({gate.session.pid}). "
+        return end if waited_s > _LEAST_PATIENCE_S else ""
+    # Its transaction may block the rest by locks that it has, and be a victim of the holder itself.
+    age_s = 0.0 if gate.holder is None else gate.holder.transaction_s or 0.0
+    release = _release(gate.holder_pid, gate.holder, outlasts=age_s > max(waited_s, _LEAST_PATIENCE_S))
+    return "" if gate.holder_pid == _PREPARED else f"{release} "
+
+
 def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) -> str:
     """Return the text that says how to end the waits.
 
@@ -331,9 +359,11 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
             f"Have this application commit or roll back before it does anything else.{now} For good: "
             "idle_in_transaction_session_timeout for its role."
         )
-    if session is not None and session.state == _IDLE:
+    if session is not None and session.state == _IDLE and outlasts:
         # A session that is not in a transaction can only hold session-level advisory locks.
-        now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
-        return f"Have this application call pg_advisory_unlock as soon as it no longer needs the lock.{now}"
+        return (
+            "Have this application call pg_advisory_unlock as soon as it no longer needs the lock. While it holds: "
+            f"SELECT pg_terminate_backend({pid})."
+        )
     text = "Keep transactions short that change what others change; set lock_timeout if an error is better."
     return f"{text} While it holds: SELECT pg_cancel_backend({pid})." if outlasts else text

@@ -48,6 +48,9 @@ _MOSTLY = 0.5
 _SHOWN = 4
 
 _STORES = re.compile(r"\s*(?:copy\s(?!\s*\().*\sfrom\s|insert\s+into\s)", re.IGNORECASE | re.DOTALL)
+# A list of rows. Each row but the last is followed by another.
+_VALUES = re.compile(r"\bvalues\s*\(", re.IGNORECASE)
+_NEXT_ROW = re.compile(r"\)\s*,\s*\(")
 # Rows that are read from tables have costs of their own, which nothing tells from those of functions.
 _READS = re.compile(
     r"\bselect\b.*\bfrom\s+(?!\s*(?:pg_catalog\.)?(?:generate_series|unnest|json\w*)\s*\()", re.IGNORECASE | re.DOTALL
@@ -178,7 +181,9 @@ class RowCosts:
             return None
         # On a busy machine, a session without a wait may wait for a processor.
         row_us = 1e6 * (self._used_s.get(statement) or self._computing_s[statement]) / count
-        row_us -= _STATEMENT_US / (case.rates.rows_per_commit or math.inf)
+        row_us -= _STATEMENT_US / _rows_per_statement(statement, case.rates.rows_per_commit)
+        if row_us <= 0:
+            return None
         costs = _share_rest([self._measure(row, count) for row in rows], row_us, reads=bool(_READS.search(statement)))
         # A key is not dropped for its cost.
         first = next((each for each in costs if not each.row.get("is_unique")), None)
@@ -219,6 +224,21 @@ class RowCosts:
         return _Cost(row, us, cost / 100 + (0.0 if row.get("of") in _PLAIN else 0.2))
 
 
+def _rows_per_statement(statement: str, rows_per_commit: float | None) -> float:
+    """Return how many rows a statement stores: those of its VALUES that its text shows, else those of a commit.
+
+    >>> _rows_per_statement("INSERT INTO t VALUES ($1, $2)", 500.0)
+    1.0
+    >>> _rows_per_statement("INSERT INTO t VALUES (1, f(2)), (3, f(4))", 500.0)
+    2.0
+    >>> _rows_per_statement("COPY t FROM STDIN", 500.0)
+    500.0
+    """
+    if (values := _VALUES.search(statement)) is None:
+        return rows_per_commit or math.inf
+    return 1.0 + len(_NEXT_ROW.findall(statement, values.end()))
+
+
 def _is_usual(cost: _Cost) -> bool:
     row = cost.row
     return row.get("of") in _PLAIN and row.get("cost") is None and not row.get("is_text")
@@ -252,7 +272,8 @@ def _advise(cost: _Cost, table: str, setting: LoadConditions | None) -> str:
     if cost.kind == "foreign key":
         return (
             f"For a load of many rows: ALTER TABLE {table} DROP CONSTRAINT {cost.name}, and add it again afterwards, "
-            "which checks all rows at once; both lock out writers. More sessions pay the same for each row."
+            "which checks all rows at once; the first locks out readers and writers of both tables for a moment, the "
+            "second their writers. More sessions pay the same for each row."
         )
     if cost.kind == "trigger":
         return (
@@ -262,6 +283,6 @@ def _advise(cost: _Cost, table: str, setting: LoadConditions | None) -> str:
         )
     gin = " (of GIN, fastupdate = on puts the work off)" if cost.row.get("of") == "gin" else ""
     return (
-        f"If no query needs index {cost.name}, drop it. For a load of many rows, drop it first and create it "
-        f"afterwards, which sorts all rows at once{gin}. More sessions pay the same for each row."
+        f"If no query needs index {cost.name}, drop it, which locks out readers and writers for a moment. For a load of "
+        f"many rows, drop it first and create it afterwards, which sorts all rows at once{gin}. More sessions pay the same for each row."
     )

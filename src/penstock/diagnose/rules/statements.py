@@ -157,12 +157,14 @@ class SlowStatements:
                 )
         counted = self._counted.rise(self._tallies.query_ids.get(statement))
         calls, returned, spilled, taken_ms, jit_ms = (0, 0, 0, 0, 0) if counted is None else counted
+        # Compiling before the first row is not in the time of the statement.
+        taken_ms = max(taken_ms, jit_ms)
         if jit_ms >= _LEAST_COMPILED * max(1, taken_ms):
             evidence = [
                 number("of the statement's time to compile it", 100 * jit_ms / taken_ms, "%"),
                 number("to compile it in a call", jit_ms / calls, "ms"),
             ]
-            yield bounded(case.conclude("jit", part, evidence), min(1.0, jit_ms / taken_ms))
+            yield bounded(case.conclude("jit", part, evidence), jit_ms / taken_ms)
         searches = _SEARCHES.match(statement) is not None
         if counted is None and _CHANGES.search(statement):
             # At most so many rows were found and changed by this statement.

@@ -6,13 +6,17 @@
 -- feedback of standbys. Only the transaction that owns this id holds it. So that id counts for its owner alone, and for
 -- a slot that nobody moves. The owner is known even if the role may not see it: the id is the xmin of this snapshot.
 --
--- A VACUUM command is no holder, because other VACUUM commands ignore it. A parallel worker has the snapshot of its leader. A slot with only a catalog_xmin keeps only
--- rows of the system's catalogs. A standby that sends feedback appears as its walsender's session.
+-- A VACUUM command is no holder, because other VACUUM commands ignore it. A parallel worker has the snapshot of its
+-- leader. A slot with only a catalog_xmin keeps only rows of the system's catalogs. A standby that sends feedback appears
+-- as its walsender's session. So does the first copy of a table for a subscriber, which is connected to a database.
 WITH running AS MATERIALIZED (
     SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::xid AS oldest
 ),
 holders AS (
-    SELECT CASE WHEN a.backend_type = 'walsender' THEN 'standby' ELSE 'backend' END AS kind,
+    SELECT CASE WHEN a.backend_type <> 'walsender' OR a.backend_type IS NULL THEN 'backend'
+                WHEN a.datname IS NULL THEN 'standby'
+                ELSE 'copy'
+           END AS kind,
            a.application_name AS name,
            a.pid,
            a.usename::text AS user_name,
@@ -24,7 +28,8 @@ holders AS (
            ) AS xid_age,
            pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start) AS age_s,
            false AS is_catalog,
-           a.backend_xid IS NOT NULL AS is_owner
+           a.backend_xid IS NOT NULL AS is_owner,
+           a.wait_event_type = 'Lock' AS is_waiting
       FROM pg_catalog.pg_stat_activity AS a
      CROSS JOIN running AS r
      WHERE a.pid <> pg_catalog.pg_backend_pid()
@@ -43,6 +48,7 @@ holders AS (
            ),
            NULL,
            s.xmin IS NULL,
+           false,
            false
       FROM pg_catalog.pg_replication_slots AS s
      CROSS JOIN running AS r
@@ -56,7 +62,8 @@ holders AS (
            pg_catalog.age(p.transaction),
            pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - p.prepared),
            false,
-           true
+           true,
+           false
       FROM pg_catalog.pg_prepared_xacts AS p
 )
 SELECT pg_catalog.to_jsonb(h) AS counters
