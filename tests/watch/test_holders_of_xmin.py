@@ -131,8 +131,8 @@ def test_session_whose_state_is_hidden_is_named_without_a_command(shop: str) -> 
         owner.execute(SNAPSHOT)
         execute(shop, SPEND.format(1500))
         holder = find_holder(read(psycopg.conninfo.make_conninfo(shop, user="guest"), "xmin_holders"))
-    assert holder is not None
-    assert holder["pid"] == owner.info.backend_pid
+        assert holder is not None
+        assert holder["pid"] == owner.info.backend_pid
     assert "pg_read_all_stats" in release_holder(holder)
 
 

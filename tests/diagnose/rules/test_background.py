@@ -263,14 +263,15 @@ def test_standby_that_nobody_waited_for_has_not_stalled() -> None:
                 )
             },
         )
-        for t in range(60)
+        for t in range(200)
     ]
     found = diagnose(recording_of(samples, settings={"synchronous_standby_names": "s1"}))
     assert [each.code for each in found] == ["commit-standby"]
 
 
 @pytest.mark.parametrize(
-    ("wait", "words"), [("SubtransBuffer", "savepoints"), ("MultiXactMemberBuffer", "FOR SHARE"), ("BufferContent", "CACHE")]
+    ("wait", "words"),
+    [("SubtransBuffer", "savepoints"), ("MultiXactMemberBuffer", "FOR SHARE"), ("BufferContent", "CACHE")],
 )
 def test_locks_of_other_buffers_are_not_taken_for_those_of_pages(wait: str, words: str) -> None:
     """Their names end alike."""

@@ -119,7 +119,8 @@ class Checkpoints:
         change = change_setting(case.header, "max_wal_size", f"'{size_gib}GB'")
         return (
             "For good, a size that is not reached before checkpoint_timeout at this rate of WAL, up to 64GB, as far as "
-            f"the disk of pg_wal has room for it: {change}. For some hours: penstock settings apply max_wal_size={size_gib}GB."
+            f"the disk of pg_wal has room for it: {change}. For some hours: "
+            f"penstock settings apply max_wal_size={size_gib}GB."
         )
 
     def _find_code(self, case: Case, images: float) -> str | None:

@@ -283,6 +283,7 @@ def _advise(cost: _Cost, table: str, setting: LoadConditions | None) -> str:
         )
     gin = " (of GIN, fastupdate = on puts the work off)" if cost.row.get("of") == "gin" else ""
     return (
-        f"If no query needs index {cost.name}, drop it, which locks out readers and writers for a moment. For a load of "
-        f"many rows, drop it first and create it afterwards, which sorts all rows at once{gin}. More sessions pay the same for each row."
+        f"If no query needs index {cost.name}, drop it, which locks out readers and writers for a moment. For a load "
+        f"of many rows, drop it first and create it afterwards, which sorts all rows at once{gin}. More sessions pay "
+        "the same for each row."
     )
