@@ -6,12 +6,12 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_schema::{DataType, Fields};
+use arrow_schema::{DataType, Fields, TimeUnit};
 use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups};
 use parquet::arrow::{parquet_to_arrow_field_levels, parquet_to_arrow_schema, ProjectionMask};
-use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit as ParquetUnit, Type as PhysicalType};
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{
@@ -25,7 +25,7 @@ use super::cells::with_leaves;
 use super::delta::count_repeated;
 use super::encrypted::{check_footer, read_struct};
 use super::file::{self, text_kind, Batches, Column, Part};
-use super::kind::{find_kind, name_type, Leaf};
+use super::kind::{find_kind, name_type, Kind, Leaf};
 use super::{FileError, Source};
 
 /// How many bytes at the file's end are read first, in one request to an object store. Most footers are shorter.
@@ -119,7 +119,8 @@ fn read_footer(source: &dyn Source, length: u64) -> Result<Bytes, FileError> {
     Ok(tail.slice(start..tail.len() - END_BYTES))
 }
 
-/// Returns a schema in which byte strings have no logical type, and timestamps of 96 bits are 12 bytes.
+/// Returns a schema in which byte strings have no logical type, timestamps of 96 bits are 12 bytes, and integers of 8 and
+/// 16 bits have the 32 bits that they are stored in: the decoder would cut off the others.
 fn without_logic(root: &Type) -> Result<TypePtr, FileError> {
     let info = root.get_basic_info();
     let changed = if root.is_group() {
@@ -132,11 +133,11 @@ fn without_logic(root: &Type) -> Result<TypePtr, FileError> {
             .with_id(info.has_id().then(|| info.id()))
             .build()
     } else {
-        let (kind, width) = match root.get_physical_type() {
-            PhysicalType::BYTE_ARRAY if info.converted_type() != ConvertedType::DECIMAL => {
-                (PhysicalType::BYTE_ARRAY, -1)
-            }
-            PhysicalType::INT96 => (PhysicalType::FIXED_LEN_BYTE_ARRAY, 12),
+        use ConvertedType::{DECIMAL, INT_16, INT_8, UINT_16, UINT_8};
+        let (kind, width) = match (root.get_physical_type(), info.converted_type()) {
+            (PhysicalType::BYTE_ARRAY, converted) if converted != DECIMAL => (PhysicalType::BYTE_ARRAY, -1),
+            (PhysicalType::INT96, _) => (PhysicalType::FIXED_LEN_BYTE_ARRAY, 12),
+            (PhysicalType::INT32, INT_8 | INT_16 | UINT_8 | UINT_16) => (PhysicalType::INT32, -1),
             _ => return Ok(Arc::new(root.clone())),
         };
         Type::primitive_type_builder(root.name(), kind)
@@ -180,13 +181,26 @@ fn find_columns(fields: &Fields, schema: &SchemaDescriptor) -> Vec<Column> {
 }
 
 fn find_leaf(leaf: &ColumnDescriptor) -> Leaf {
-    match (leaf.physical_type(), leaf.logical_type_ref(), leaf.converted_type()) {
-        (PhysicalType::INT96, ..) => Leaf::Int96,
-        (_, Some(LogicalType::Uuid), _) => Leaf::Uuid,
-        (_, Some(LogicalType::Json), _) | (_, None, ConvertedType::JSON) => Leaf::Json,
-        (PhysicalType::BYTE_ARRAY, None, ConvertedType::NONE) => Leaf::Untold,
-        _ => Leaf::Plain,
-    }
+    Leaf::Told(match (leaf.physical_type(), leaf.logical_type_ref(), leaf.converted_type()) {
+        (PhysicalType::INT96, ..) => Kind::Int96,
+        (_, Some(LogicalType::Uuid), _) => Kind::Uuid,
+        (_, Some(LogicalType::Json), _) | (_, None, ConvertedType::JSON) => Kind::Json,
+        (_, Some(LogicalType::Enum), _) | (_, None, ConvertedType::ENUM) => Kind::Text,
+        (_, Some(LogicalType::Timestamp(told)), _) => {
+            let unit = match told.unit {
+                ParquetUnit::MILLIS => TimeUnit::Millisecond,
+                ParquetUnit::MICROS => TimeUnit::Microsecond,
+                ParquetUnit::NANOS => TimeUnit::Nanosecond,
+            };
+            Kind::Timestamp { unit, is_zoned: told.is_adjusted_to_u_t_c }
+        }
+        (_, _, ConvertedType::DECIMAL) => match (leaf.type_precision().try_into(), leaf.type_scale().try_into()) {
+            (Ok(precision), Ok(scale)) => Kind::Decimal { precision, scale },
+            _ => return Leaf::Plain,
+        },
+        (PhysicalType::BYTE_ARRAY, None, ConvertedType::NONE) => return Leaf::Untold,
+        _ => return Leaf::Plain,
+    })
 }
 
 impl file::Reader for ParquetFile {
@@ -200,6 +214,8 @@ impl file::Reader for ParquetFile {
         groups
             .map(|(number, group)| {
                 let part = Part { number, start, rows: group.num_rows().unsigned_abs() };
+/// Returns what the file says about a leaf. Units and scales are those of Parquet's schema: Arrow's schema, which the file
+/// may have too, could name others.
                 start += part.rows;
                 part
             })

@@ -138,7 +138,12 @@ impl Rows {
     fn write(&self, block: &mut Block, end: u64) -> Result<Option<Block>, RowError> {
         let (first, batch) = &self.batch;
         let found = guard(|| {
-            let cells = self.sent.iter().zip(batch).map(|(sent, array)| Cells::new(&sent.kind, array));
+            let cells = self.sent.iter().zip(batch).map(|(sent, array)| {
+                let name = &self.file.columns[sent.column].name;
+                let place =
+                    |error: FileError| FileError::Damaged(format!("{}, column \"{name}\": {error}", block.part));
+                Cells::new(&sent.kind, array).map_err(place)
+            });
             let cells = cells.collect::<Result<Vec<_>, _>>()?;
             Ok(self.write_rows(block, &cells, *first, end.min(first + count_rows(batch))))
         })?;

@@ -85,7 +85,7 @@ fn write_value(cells: &Cells<'_>, row: usize, target: Target, out: &mut Vec<u8>)
     match &cells.values {
         Values::Null | Values::Shared(..) => {}
         Values::Bool(bits) => push_bool(bits.value(row), out),
-        Values::Bool8(values) => push_bool(values[row] != 0, out),
+        Values::Bool8(values) => push_bool(values.get(row) != 0, out),
         Values::Int(values) => push_int(values.get(row), out),
         Values::Unsigned(values) => push_digits(values[row], 1, out),
         Values::Float16(values) => push_float(values[row].to_f64(), &values[row].to_f32(), target, out),
