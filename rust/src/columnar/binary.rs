@@ -48,6 +48,10 @@ pub enum Reason {
     Nul,
     #[error("a map has a key twice")]
     KeyTwice,
+    #[error("a map has a key that is null")]
+    NullKey,
+    #[error("a JSON text is not valid")]
+    NotJson,
     #[error("the value is too long")]
     TooLong,
 }
