@@ -48,6 +48,10 @@ pub enum Reason {
     Nul,
     #[error("a map has a key twice")]
     KeyTwice,
+    #[error("a map has a key that is null")]
+    NullKey,
+    #[error("a JSON text is not valid")]
+    NotJson,
     #[error("the value is too long")]
     TooLong,
 }
@@ -161,7 +165,7 @@ fn write_value(cells: &Cells<'_>, row: usize, wire: Wire, out: &mut Vec<u8>) -> 
         (Values::Bytes(strings), Wire::Uuid) => put::<16>(out, strings.get(row).try_into().unwrap_or_default()),
         (Values::Bytes(strings), _) => put_long(out, strings.get(row), &[])?,
         (Values::Bool(bits), _) => put(out, [u8::from(bits.value(row))]),
-        (Values::Bool8(values), _) => put(out, [u8::from(values[row] != 0)]),
+        (Values::Bool8(values), _) => put(out, [u8::from(values.get(row) != 0)]),
         _ => {
             let start = out.len();
             out.extend_from_slice(&[0; 4]);

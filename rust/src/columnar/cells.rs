@@ -103,7 +103,7 @@ type ToItems<'a> = Box<dyn Fn(usize) -> Range<usize> + 'a>;
 pub enum Values<'a> {
     Null,
     Bool(&'a BooleanBuffer),
-    Bool8(ScalarBuffer<i8>),
+    Bool8(Ints),
     Int(Ints),
     Unsigned(ScalarBuffer<u64>),
     Float16(ScalarBuffer<f16>),
@@ -158,9 +158,9 @@ fn find_values<'a>(kind: &'a Kind, array: &'a dyn Array) -> Result<Values<'a>, F
     Ok(match kind {
         Kind::Null => Values::Null,
         Kind::Bool => Values::Bool(array.as_boolean_opt().ok_or_else(|| mismatch(array))?.values()),
-        Kind::Bool8 => Values::Bool8(scalars(array)?),
+        Kind::Bool8 => Values::Bool8(find_ints(array)?),
         Kind::Int { bits: 64, is_signed: false } => Values::Unsigned(scalars(array)?),
-        Kind::Int { .. } => Values::Int(find_ints(array)?),
+        Kind::Int { bits, is_signed } => Values::Int(check_range(find_ints(array)?, *bits, *is_signed)?),
         Kind::Float { bits: 16 } => Values::Float16(scalars(array)?),
         Kind::Float { bits: 32 } => Values::Float32(scalars(array)?),
         Kind::Float { .. } => Values::Float64(scalars(array)?),
@@ -216,6 +216,17 @@ fn find_ints(array: &dyn Array) -> Result<Ints, FileError> {
         (_, Some(4)) => Ints::I32(scalars(array)?),
         _ => Ints::I64(scalars(array)?),
     })
+}
+
+/// Returns integers if they fit their type, also if more bits are stored.
+fn check_range(ints: Ints, bits: u32, is_signed: bool) -> Result<Ints, FileError> {
+    let first = || if is_signed { i32::MIN >> (32 - bits) } else { 0 };
+    match &ints {
+        Ints::I32(values) if bits < 32 && values.iter().any(|value| value.wrapping_sub(first()) >> bits != 0) => {
+            Err(FileError::Damaged(format!("an integer does not fit the {bits} bits of its type")))
+        }
+        _ => Ok(ints),
+    }
 }
 
 fn find_decimals(array: &dyn Array) -> Result<Decimals, FileError> {

@@ -7,10 +7,13 @@ use parquet::column::page::Page;
 
 use super::encrypted::{take_varint, unfold};
 
+/// The most lengths of a page. The decoder takes memory for all of them at once.
+const MOST_LENGTHS: u64 = 64 << 20;
+
 /// Returns how many bytes the values of a page repeat of the values before them. None if the page has more lengths than
-/// values, or damaged ones. `levels` are the greatest repetition and definition level.
+/// values, too many, or damaged ones. `levels` are the greatest repetition and definition level.
 pub(crate) fn count_repeated(page: &Page, levels: [i16; 2]) -> Option<u64> {
-    let (most, mut repeated) = (u64::from(page.num_values()), 0);
+    let (most, mut repeated) = (MOST_LENGTHS.min(page.num_values().into()), 0);
     match page.encoding() {
         Encoding::DELTA_BYTE_ARRAY => {
             let lengths = read_numbers(find_values(page, levels)?, most, Some(&mut repeated))?;

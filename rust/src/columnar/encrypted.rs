@@ -3,9 +3,12 @@
 //! The decoder ignores the fields that say that columns are encrypted, and takes memory for as many elements as a list
 //! claims to have. The footer is in Thrift's compact protocol.
 
-/// Where an element of the schema has the number of its children. A path has the numbers of fields, and 0 for what is in
-/// a list.
+/// Where an element of the schema is, and the number of its children. A path has the numbers of fields, and 0 for what is
+/// in a list.
+const ELEMENT: &[i64] = &[2, 0];
 const CHILDREN: &[i64] = &[2, 0, 5];
+/// Where the header of a page has its length, decompressed.
+const PAGE_BYTES: &[i64] = &[2];
 /// `encryption_algorithm` of the file, and `crypto_metadata` and `encrypted_column_metadata` of a column chunk.
 const SECRETS: [&[i64]; 3] = [&[8], &[4, 0, 1, 0, 8], &[4, 0, 1, 0, 9]];
 
@@ -18,6 +21,8 @@ const STRUCT: u8 = 12;
 
 /// Deeper values are not followed: footers have at most six levels.
 const MOST_DEPTH: usize = 16;
+/// The most groups of the schema in each other. The decoder goes through them recursively.
+const MOST_GROUPS: usize = 64;
 
 /// Returns whether a footer says that columns of the file are encrypted. None for what is no footer.
 ///
@@ -35,19 +40,25 @@ pub(crate) fn check_footer(footer: &mut [u8]) -> Option<bool> {
 /// elements as a list claims to have.
 pub(crate) fn read_struct(bytes: &[u8]) -> Option<Reader<'_>> {
     let most = i64::try_from(bytes.len()).ok()?;
-    let mut reader = Reader { bytes, most, path: Vec::new(), is_encrypted: false, unneeded: Vec::new() };
+    let mut reader = Reader { bytes, most, ..Reader::default() };
     reader.skip(STRUCT)?;
     Some(reader)
 }
 
+#[derive(Default)]
 pub(crate) struct Reader<'a> {
-    bytes: &'a [u8],
+    /// What has not been read.
+    pub(crate) bytes: &'a [u8],
     /// The length of the footer: it has fewer elements than bytes.
     most: i64,
     path: Vec<i64>,
     is_encrypted: bool,
     /// The places of the first field in each column that is not needed. The numbers of others are counted from its.
     unneeded: Vec<usize>,
+    /// How many children the element of the schema has, and how many each group around it has left.
+    children: i64,
+    groups: Vec<i64>,
+    pub(crate) page_bytes: i64,
 }
 
 impl Reader<'_> {
@@ -55,7 +66,16 @@ impl Reader<'_> {
         self.is_encrypted |= SECRETS.contains(&&self.path[..]);
         match kind {
             BYTE => self.take(1).map(drop),
-            4..=6 => self.number().filter(|&number| self.path != CHILDREN || number < self.most).map(drop),
+            4..=6 => {
+                let number = self.number()?;
+                match &self.path[..] {
+                    CHILDREN if number >= self.most => return None,
+                    CHILDREN => self.children = number,
+                    PAGE_BYTES => self.page_bytes = number,
+                    _ => {}
+                }
+                Some(())
+            }
             7 => self.take(8).map(drop),
             8 => {
                 let length = self.varint()?;
@@ -76,6 +96,7 @@ impl Reader<'_> {
                 loop {
                     let (before, head) = (field, self.byte()?);
                     field = match head >> 4 {
+                        _ if head == 0 && self.path == ELEMENT => return self.end_element(),
                         _ if head == 0 => return Some(()),
                         0 => self.number()?,
                         more => before + i64::from(more),
@@ -91,6 +112,16 @@ impl Reader<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Counts an element of the schema, whose children follow. None if it is in too many groups.
+    fn end_element(&mut self) -> Option<()> {
+        if let Some(left) = self.groups.last_mut() {
+            *left -= 1;
+        }
+        self.groups.push(std::mem::take(&mut self.children).max(0));
+        while self.groups.pop_if(|left| *left == 0).is_some() {}
+        (self.groups.len() <= MOST_GROUPS).then_some(())
     }
 
     /// Skips a value in another one. In a list or map, a boolean takes a byte.
@@ -185,5 +216,18 @@ mod tests {
             }
         }
         assert_eq!((is_encrypted(&[0x19; 99]), is_encrypted(&[0x1c; 99])), (None, None));
+    }
+
+    #[test]
+    fn groups_that_are_too_deep_are_refused() {
+        let group = [0x35, 0, 0x18, 1, b'a', 0x15, 2, 0];
+        let leaf = [0x15, 2, 0x25, 0, 0x18, 1, b'a', 0];
+        let nested = |depth: u8| {
+            // A root with a group in it, in which there are two trees.
+            let root = [0x48, 1, b'r', 0x15, 2, 0, 0x35, 0, 0x18, 1, b'a', 0x15, 4, 0];
+            let tree = [group.repeat(usize::from(depth) - 2), leaf.to_vec()].concat();
+            [&[0x15, 2, 0x19, 0xfc, (2 * depth) | 128, depth >> 6][..], &root, &tree, &tree, &[0]].concat()
+        };
+        assert_eq!((is_encrypted(&nested(64)), is_encrypted(&nested(65))), (Some(false), None));
     }
 }

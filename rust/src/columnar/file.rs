@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef};
 use bytes::Bytes;
 
-use super::cells::{Cells, Strings, Values};
+use super::cells::{Cells, Values};
 use super::ipc::ArrowFile;
 use super::kind::Kind;
 use super::parquet_file::ParquetFile;
@@ -129,23 +129,27 @@ impl File {
         FileError::Damaged(format!("{}{column}: {reason}", self.name_part(part)))
     }
 
-    /// Returns whether all values of a column of byte strings, or of lists of them, are UTF-8.
+    /// Returns whether a column of byte strings, or of lists of them, has values, and all are UTF-8.
     ///
     /// # Errors
     ///
     /// If the file is damaged, or cannot be read.
     pub fn holds_texts(self: &Arc<Self>, column: usize) -> Result<bool, FileError> {
-        let kind = self.columns[column].kind.clone();
+        let (kind, mut count) = (self.columns[column].kind.clone(), 0);
         for part in &self.parts {
             for batch in self.read(*part, &[column])? {
                 let batch = batch?;
-                let cells = Cells::new(&kind, &batch[0])?;
-                if !(0..batch[0].len()).all(|row| is_text(&cells, row)) {
+                let found = guard(|| {
+                    let cells = Cells::new(&kind, &batch[0])?;
+                    Ok((0..batch[0].len()).try_fold(count, |sum, row| Some(sum + count_texts(&cells, row)?)))
+                })?;
+                let Some(found) = found else {
                     return Ok(false);
-                }
+                };
+                count = found;
             }
         }
-        Ok(true)
+        Ok(count > 0)
     }
 }
 
@@ -166,14 +170,16 @@ impl Source for Bounded {
     }
 }
 
-fn is_text(cells: &Cells<'_>, row: usize) -> bool {
-    let is_utf8 = |strings: &Strings<'_>, row| std::str::from_utf8(strings.get(row)).is_ok();
+/// Returns how many texts a value is: one, none if it is null, or those of a list. None if one is not UTF-8.
+fn count_texts(cells: &Cells<'_>, row: usize) -> Option<u64> {
     match cells.resolve(row) {
-        Some((Cells { values: Values::Bytes(strings), .. }, row)) => is_utf8(strings, row),
-        Some((Cells { values: Values::List(items_of, items), .. }, row)) => {
-            items_of(row).all(|item| is_text(items, item))
+        Some((Cells { values: Values::Bytes(strings), .. }, row)) => {
+            std::str::from_utf8(strings.get(row)).is_ok().then_some(1)
         }
-        _ => true,
+        Some((Cells { values: Values::List(items_of, items), .. }, row)) => {
+            items_of(row).try_fold(0, |sum, item| Some(sum + count_texts(items, item)?))
+        }
+        _ => Some(0),
     }
 }
 

@@ -22,8 +22,8 @@ const TAIL_BYTES: u64 = 64 * 1024;
 /// How many bytes follow the footer: its length, and the magic.
 const END_BYTES: u64 = 10;
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// How long a buffer may be that has been compressed, and how many times as long as before.
-const MOST_BUFFER_BYTES: u64 = 4 << 30;
+/// How long the compressed buffers of a block may be, decompressed, and how many times as long as before.
+const MOST_BLOCK_BYTES: u64 = 4 << 30;
 const MOST_RATIO: u64 = 65_536;
 
 pub(crate) struct ArrowFile {
@@ -129,17 +129,21 @@ impl ArrowFile {
         let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());
         if let Some(batch) = message.header_as_record_batch().or(dictionary) {
             let body = bytes.slice(to_usize(head.unsigned_abs())..);
-            let is_compressed = batch.compression().is_some();
+            let (is_compressed, mut left) = (batch.compression().is_some(), MOST_BLOCK_BYTES);
             for buffer in batch.buffers().iter().flatten() {
                 let place = usize::try_from(buffer.offset()).ok().zip(usize::try_from(buffer.length()).ok());
                 let place = place.and_then(|(start, length)| Some(start..start.checked_add(length)?));
                 let stored = place.and_then(|place| body.get(place));
                 let stored = stored.ok_or_else(|| FileError::damaged("a buffer lies beyond the end of its block"))?;
                 if let Some(first) = stored.first_chunk::<8>().filter(|_| is_compressed) {
-                    let limit = MOST_BUFFER_BYTES.min(MOST_RATIO * stored.len() as u64);
-                    if u64::try_from(i64::from_le_bytes(*first)).is_ok_and(|length| length > limit) {
-                        return Err(FileError::damaged("a compressed buffer has an impossible length"));
+                    // -1 says that the buffer is not compressed.
+                    let length = u64::try_from(i64::from_le_bytes(*first)).unwrap_or(0);
+                    if length > left.min(MOST_RATIO * stored.len() as u64) {
+                        return Err(FileError::damaged(
+                            "compressed buffers have impossible lengths, or more than 4 GiB",
+                        ));
                     }
+                    left -= length;
                 }
             }
         }

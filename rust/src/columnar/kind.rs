@@ -43,12 +43,11 @@ pub enum Kind {
 }
 
 /// What a Parquet file says about a leaf of a column, and Arrow's type does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leaf {
     Plain,
-    Int96,
-    Uuid,
-    Json,
+    /// The kind, whatever Arrow's type is.
+    Told(Kind),
     /// BINARY without a logical type, which some writers use for texts.
     Untold,
 }
@@ -92,9 +91,7 @@ fn find_plain_kind(data_type: &DataType, next_leaf: &mut impl FnMut() -> Leaf) -
             _ => Kind::Unknown,
         },
         _ => match next_leaf() {
-            Leaf::Int96 => Kind::Int96,
-            Leaf::Uuid => Kind::Uuid,
-            Leaf::Json => Kind::Json,
+            Leaf::Told(kind) => kind,
             Leaf::Plain | Leaf::Untold => find_leaf_kind(data_type),
         },
     }

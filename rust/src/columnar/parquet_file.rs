@@ -4,18 +4,19 @@
 //! types that it would check or convert. Byte strings are views of the pages, so a dictionary's values are not copied.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow_schema::{DataType, Fields};
+use arrow_schema::{DataType, Fields, TimeUnit};
 use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups};
 use parquet::arrow::{parquet_to_arrow_field_levels, parquet_to_arrow_schema, ProjectionMask};
-use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit as ParquetUnit, Type as PhysicalType};
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{
-    ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
+    RowGroupMetaData,
 };
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
@@ -25,7 +26,7 @@ use super::cells::with_leaves;
 use super::delta::count_repeated;
 use super::encrypted::{check_footer, read_struct};
 use super::file::{self, text_kind, Batches, Column, Part};
-use super::kind::{find_kind, name_type, Leaf};
+use super::kind::{find_kind, name_type, Kind, Leaf};
 use super::{FileError, Source};
 
 /// How many bytes at the file's end are read first, in one request to an object store. Most footers are shorter.
@@ -37,11 +38,14 @@ const END_BYTES: usize = 8;
 /// fixed cost of a batch is small for each row.
 const BATCH_ROWS: u64 = 16_384;
 const BATCH_BYTES: u64 = 4 << 20;
+/// The least bytes that a decoded value takes, and the most of one with a fixed length.
+const VALUE_BYTES: u64 = 16;
+const MOST_WIDTH: i32 = 1 << 20;
 /// The most bytes that values in the encoding `DELTA_BYTE_ARRAY` may repeat of those before them, in so many values.
 const MOST_REPEATED_BYTES: u64 = 256 << 20;
 
-/// In a row group of at most this size, compressed, each column is read in one piece. In a larger row group, each is
-/// read through a buffer. All buffers together take about this much memory.
+/// If the columns that are read have at most this size in a row group, compressed, each is read in one piece. Otherwise
+/// each is read through a buffer. All buffers together take about this much memory, or the least for each.
 const WHOLE_BYTES: u64 = 64 << 20;
 /// The most bytes of a dictionary's page that are not in the length of its chunk.
 const MOST_UNCOUNTED_BYTES: i64 = 100;
@@ -74,8 +78,9 @@ impl ParquetFile {
         let schema = told.file_metadata().schema_descr();
         options.set_schema(Arc::new(SchemaDescriptor::new(without_logic(schema.root_schema())?)));
         let metadata = Arc::new(read(&options)?);
-        if metadata.row_groups().iter().any(|group| group.num_rows() < 0) {
-            return Err(FileError::damaged("a row group has a negative number of rows"));
+        check_rows(&metadata)?;
+        if schema.columns().iter().any(|leaf| leaf.type_length() > MOST_WIDTH) {
+            return Err(FileError::Damaged(format!("a value has a fixed length of more than {MOST_WIDTH} bytes")));
         }
         let arrow = parquet_to_arrow_schema(schema, told.file_metadata().key_value_metadata());
         let arrow = arrow.or_else(|_| parquet_to_arrow_schema(schema, None)).map_err(FileError::damaged)?;
@@ -93,6 +98,22 @@ impl ParquetFile {
         }
         Ok(Self { source, metadata, fields, columns })
     }
+}
+
+/// Checks that all parts of the metadata say the same number of rows. Otherwise rows could be left out.
+fn check_rows(metadata: &ParquetMetaData) -> Result<(), FileError> {
+    let (groups, told) = (metadata.row_groups(), metadata.file_metadata().num_rows());
+    let add = |sum: i64, group: &RowGroupMetaData| sum.checked_add(group.num_rows()).filter(|_| group.num_rows() >= 0);
+    if groups.iter().try_fold(0, add) != Some(told) {
+        return Err(FileError::Damaged(format!("its row groups do not have the {told} rows that its metadata says")));
+    }
+    for (number, group) in groups.iter().enumerate() {
+        let is_flat = |chunk: &&ColumnChunkMetaData| chunk.column_descr().max_rep_level() == 0;
+        if group.columns().iter().filter(is_flat).any(|chunk| chunk.num_values() != group.num_rows()) {
+            return Err(FileError::Damaged(format!("row group {} has columns of different lengths", number + 1)));
+        }
+    }
+    Ok(())
 }
 
 fn read_footer(source: &dyn Source, length: u64) -> Result<Bytes, FileError> {
@@ -119,7 +140,8 @@ fn read_footer(source: &dyn Source, length: u64) -> Result<Bytes, FileError> {
     Ok(tail.slice(start..tail.len() - END_BYTES))
 }
 
-/// Returns a schema in which byte strings have no logical type, and timestamps of 96 bits are 12 bytes.
+/// Returns a schema in which byte strings have no logical type, timestamps of 96 bits are 12 bytes, and integers of 8 and
+/// 16 bits have the 32 bits that they are stored in: the decoder would cut off the others.
 fn without_logic(root: &Type) -> Result<TypePtr, FileError> {
     let info = root.get_basic_info();
     let changed = if root.is_group() {
@@ -132,11 +154,11 @@ fn without_logic(root: &Type) -> Result<TypePtr, FileError> {
             .with_id(info.has_id().then(|| info.id()))
             .build()
     } else {
-        let (kind, width) = match root.get_physical_type() {
-            PhysicalType::BYTE_ARRAY if info.converted_type() != ConvertedType::DECIMAL => {
-                (PhysicalType::BYTE_ARRAY, -1)
-            }
-            PhysicalType::INT96 => (PhysicalType::FIXED_LEN_BYTE_ARRAY, 12),
+        use ConvertedType::{DECIMAL, INT_16, INT_8, UINT_16, UINT_8};
+        let (kind, width) = match (root.get_physical_type(), info.converted_type()) {
+            (PhysicalType::BYTE_ARRAY, converted) if converted != DECIMAL => (PhysicalType::BYTE_ARRAY, -1),
+            (PhysicalType::INT96, _) => (PhysicalType::FIXED_LEN_BYTE_ARRAY, 12),
+            (PhysicalType::INT32, INT_8 | INT_16 | UINT_8 | UINT_16) => (PhysicalType::INT32, -1),
             _ => return Ok(Arc::new(root.clone())),
         };
         Type::primitive_type_builder(root.name(), kind)
@@ -179,14 +201,29 @@ fn find_columns(fields: &Fields, schema: &SchemaDescriptor) -> Vec<Column> {
     columns.collect()
 }
 
+/// Returns what the file says about a leaf. Units and scales are those of Parquet's schema: Arrow's schema, which the file
+/// may have too, could name others.
 fn find_leaf(leaf: &ColumnDescriptor) -> Leaf {
-    match (leaf.physical_type(), leaf.logical_type_ref(), leaf.converted_type()) {
-        (PhysicalType::INT96, ..) => Leaf::Int96,
-        (_, Some(LogicalType::Uuid), _) => Leaf::Uuid,
-        (_, Some(LogicalType::Json), _) | (_, None, ConvertedType::JSON) => Leaf::Json,
-        (PhysicalType::BYTE_ARRAY, None, ConvertedType::NONE) => Leaf::Untold,
-        _ => Leaf::Plain,
-    }
+    Leaf::Told(match (leaf.physical_type(), leaf.logical_type_ref(), leaf.converted_type()) {
+        (PhysicalType::INT96, ..) => Kind::Int96,
+        (_, Some(LogicalType::Uuid), _) => Kind::Uuid,
+        (_, Some(LogicalType::Json), _) | (_, None, ConvertedType::JSON) => Kind::Json,
+        (_, Some(LogicalType::Enum), _) | (_, None, ConvertedType::ENUM) => Kind::Text,
+        (_, Some(LogicalType::Timestamp(told)), _) => {
+            let unit = match told.unit {
+                ParquetUnit::MILLIS => TimeUnit::Millisecond,
+                ParquetUnit::MICROS => TimeUnit::Microsecond,
+                ParquetUnit::NANOS => TimeUnit::Nanosecond,
+            };
+            Kind::Timestamp { unit, is_zoned: told.is_adjusted_to_u_t_c }
+        }
+        (_, _, ConvertedType::DECIMAL) => match (leaf.type_precision().try_into(), leaf.type_scale().try_into()) {
+            (Ok(precision), Ok(scale)) => Kind::Decimal { precision, scale },
+            _ => return Leaf::Plain,
+        },
+        (PhysicalType::BYTE_ARRAY, None, ConvertedType::NONE) => return Leaf::Untold,
+        _ => return Leaf::Plain,
+    })
 }
 
 impl file::Reader for ParquetFile {
@@ -210,10 +247,15 @@ impl file::Reader for ParquetFile {
         let group = self.metadata.row_group(part.number);
         let schema = self.metadata.file_metadata().schema_descr();
         let mask = ProjectionMask::roots(schema, columns.iter().copied());
+        let leaves: Vec<_> = (0..schema.num_columns()).filter(|&leaf| mask.leaf_included(leaf)).collect();
         let levels = parquet_to_arrow_field_levels(schema, mask, Some(&self.fields)).map_err(FileError::damaged)?;
         let size = group.total_byte_size().max(1).unsigned_abs();
-        let rows = (BATCH_BYTES.saturating_mul(part.rows) / size).clamp(1, BATCH_ROWS);
-        let group = OneGroup { source: self.source.clone(), metadata: self.metadata.clone(), number: part.number };
+        let width = |&leaf: &usize| u64::try_from(schema.column(leaf).type_length()).unwrap_or(0).max(VALUE_BYTES);
+        let width = leaves.iter().map(width).sum::<u64>().max(1);
+        let rows = (BATCH_BYTES.saturating_mul(part.rows) / size).min(BATCH_BYTES / width).clamp(1, BATCH_ROWS);
+        let buffer = choose_buffer(leaves.iter().map(|&leaf| group.column(leaf)));
+        let (source, metadata) = (self.source.clone(), self.metadata.clone());
+        let group = OneGroup { source, metadata, number: part.number, buffer };
         let rows = usize::try_from(rows).unwrap_or(usize::MAX);
         let reader = ParquetRecordBatchReader::try_new_with_row_groups(&levels, &group, rows, None);
         // The columns come in the order of the file.
@@ -239,6 +281,18 @@ struct OneGroup {
     source: Arc<dyn Source>,
     metadata: Arc<ParquetMetaData>,
     number: usize,
+    /// How many bytes of a column are read at a time.
+    buffer: u64,
+}
+
+/// Returns how many bytes of each of these chunks are read at a time.
+fn choose_buffer<'a>(chunks: impl ExactSizeIterator<Item = &'a ColumnChunkMetaData>) -> u64 {
+    let count = chunks.len().max(1) as u64;
+    let whole = chunks.fold(0, |sum: u64, chunk| sum.saturating_add(chunk.compressed_size().max(0).unsigned_abs()));
+    if whole <= WHOLE_BYTES {
+        return u64::MAX;
+    }
+    (WHOLE_BYTES / count).clamp(LEAST_BUFFER_BYTES, MOST_BUFFER_BYTES)
 }
 
 impl OneGroup {
@@ -257,22 +311,17 @@ impl RowGroups for OneGroup {
     }
 
     fn column_chunks(&self, index: usize) -> ParquetResult<Box<dyn PageIterator>> {
-        let columns = self.group().columns();
-        let told = &columns[index];
+        let told = self.group().column(index);
         // Some writers state a place of the dictionary that is none, and others do not count the header of its page.
         let dictionary = told.dictionary_page_offset().filter(|at| (1..told.data_page_offset()).contains(at));
         let compressed = told.compressed_size().saturating_add(MOST_UNCOUNTED_BYTES);
         let column = told.clone().into_builder().set_dictionary_page_offset(dictionary);
         let column = &column.set_total_compressed_size(compressed).build()?;
         let (start, length) = column.byte_range();
-        let whole: u64 = columns.iter().map(|each| each.compressed_size().max(0).unsigned_abs()).sum();
-        let buffer = if whole <= WHOLE_BYTES {
-            length
-        } else {
-            (WHOLE_BYTES / columns.len() as u64).clamp(LEAST_BUFFER_BYTES, MOST_BUFFER_BYTES)
-        };
         let end = start.saturating_add(length);
-        let chunk = Chunk { source: self.source.clone(), end, buffer, read: Mutex::new((start, Bytes::new())) };
+        let most = told.uncompressed_size().max(0).unsigned_abs().max(WHOLE_BYTES);
+        let read = Mutex::new(Buffered { start, bytes: Bytes::new(), header_end: None });
+        let chunk = Chunk { source: self.source.clone(), end, buffer: self.buffer, most, read };
         let pages = SerializedPageReader::new(Arc::new(chunk), column, self.rows(), None)?;
         let left = column.num_values().max(0).unsigned_abs();
         let levels = [column.column_descr().max_rep_level(), column.column_descr().max_def_level()];
@@ -374,25 +423,37 @@ struct Chunk {
     end: u64,
     /// How many bytes are read at a time, at least.
     buffer: u64,
-    /// The bytes that were read last, and their place in the file.
-    read: Mutex<(u64, Bytes)>,
+    /// The most bytes of a page, decompressed.
+    most: u64,
+    read: Mutex<Buffered>,
+}
+
+/// The bytes that were read last, and their place in the file.
+struct Buffered {
+    start: u64,
+    bytes: Bytes,
+    /// Where a page's header ends whose page has not been read.
+    header_end: Option<u64>,
 }
 
 impl Chunk {
     /// Returns the bytes from `start`: at least `least`, fewer only at the end of the chunk.
     fn take(&self, start: u64, least: usize) -> io::Result<Bytes> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.lock();
         let left = usize::try_from(self.end.saturating_sub(start)).unwrap_or(usize::MAX);
-        let (at, bytes) = &*read;
-        if let Some(skipped) = start.checked_sub(*at).and_then(|skipped| usize::try_from(skipped).ok()) {
-            if skipped <= bytes.len() && bytes.len() - skipped >= least.min(left) {
-                return Ok(bytes.slice(skipped..));
+        if let Some(skipped) = start.checked_sub(read.start).and_then(|skipped| usize::try_from(skipped).ok()) {
+            if skipped <= read.bytes.len() && read.bytes.len() - skipped >= least.min(left) {
+                return Ok(read.bytes.slice(skipped..));
             }
         }
         let length = least.max(usize::try_from(self.buffer).unwrap_or(usize::MAX)).min(left);
         let found = self.source.read_at(start, length).ok_or_else(|| io::Error::other("unread"))?;
-        *read = (start, found.clone());
+        (read.start, read.bytes) = (start, found.clone());
         Ok(found)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Buffered> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -402,24 +463,82 @@ impl Length for Chunk {
     }
 }
 
-/// The most bytes of a page's header.
+/// Most headers of pages are shorter than the first, all than the second: they may have the least and greatest value.
 const HEADER_BYTES: usize = 64 << 10;
+const MOST_HEADER_BYTES: usize = 16 << 20;
 
 impl ChunkReader for Chunk {
     type T = Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
-        let found = self.take(start, HEADER_BYTES)?;
         // The decoder asks for a header also if it has it, and then reads nothing.
-        let length = if read_struct(&found).is_some() { found.len() } else { 0 };
-        Ok(found.slice(..length).reader())
+        if self.lock().header_end == Some(start) {
+            return Ok(Bytes::new().reader());
+        }
+        let mut least = HEADER_BYTES;
+        loop {
+            let found = self.take(start, least)?;
+            if let Some(header) = read_struct(&found) {
+                if u64::try_from(header.page_bytes).is_ok_and(|bytes| bytes > self.most) {
+                    return Err(ParquetError::General("a page is longer than its column".into()));
+                }
+                self.lock().header_end = Some(start + (found.len() - header.bytes.len()) as u64);
+                return Ok(found.reader());
+            }
+            if found.len() < least || found.len() >= MOST_HEADER_BYTES {
+                return Ok(Bytes::new().reader());
+            }
+            least = 2 * found.len();
+        }
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        self.lock().header_end = None;
         let found = self.take(start, length)?;
         if found.len() < length {
             return Err(ParquetError::EOF(format!("{} bytes of a page are missing", length - found.len())));
         }
         Ok(found.slice(..length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    struct Memory(Bytes);
+
+    impl Source for Memory {
+        fn read_at(&self, start: u64, length: usize) -> Option<Bytes> {
+            let start = usize::try_from(start).ok()?.min(self.0.len());
+            Some(self.0.slice(start..start.saturating_add(length).min(self.0.len())))
+        }
+    }
+
+    /// A chunk with a header, whose page has 1,000 bytes by it and which has a field of so many bytes, and a page.
+    fn chunk(field: usize, most: u64) -> (Chunk, u64) {
+        let length = u8::try_from(field >> 14).unwrap();
+        let header = [&[0x25, 0xd0, 0x0f, 0x18, 0x80, 0x80, length][..], &vec![b'x'; field], &[0]].concat();
+        let end = header.len() as u64;
+        let source = Arc::new(Memory([header, vec![0; 1_000]].concat().into()));
+        let read = Mutex::new(Buffered { start: 0, bytes: Bytes::new(), header_end: None });
+        (Chunk { source, end: end + 1_000, buffer: 1, most, read }, end)
+    }
+
+    #[test]
+    fn header_of_a_page_may_be_long_and_is_read_once() {
+        let (chunk, end) = chunk(10 << 14, 1_000);
+        let read = |start| chunk.get_read(start).unwrap().read_to_end(&mut Vec::new()).unwrap() as u64;
+        assert!(read(0) >= end);
+        assert_eq!(read(end), 0);
+        assert_eq!(chunk.get_bytes(end, 1_000).unwrap().len(), 1_000);
+    }
+
+    #[test]
+    fn page_that_is_longer_than_its_column_is_refused() {
+        assert!(chunk(1 << 14, 1_000).0.get_read(0).is_ok());
+        assert!(chunk(1 << 14, 999).0.get_read(0).is_err());
     }
 }

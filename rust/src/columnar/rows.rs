@@ -7,7 +7,7 @@ use super::binary::{self, Reason, Wire};
 use super::cells::Cells;
 use super::file::{count_rows, Batch, Batches, File, Part};
 use super::kind::Kind;
-use super::text::{self, Target};
+use super::text::{self, Target, MOST_VALUE_BYTES};
 use super::{guard, FileError};
 
 /// How a column is written.
@@ -58,6 +58,9 @@ pub enum RowError {
     #[error("{}", .0.reason)]
     Value(Box<Fault>),
 }
+
+/// How much of a value that is too long is shown.
+const SHOWN_BYTES: usize = 100;
 
 /// How much longer than `block_bytes` a block may be before its buffer grows.
 const SLACK_BYTES: usize = 4_096;
@@ -138,7 +141,12 @@ impl Rows {
     fn write(&self, block: &mut Block, end: u64) -> Result<Option<Block>, RowError> {
         let (first, batch) = &self.batch;
         let found = guard(|| {
-            let cells = self.sent.iter().zip(batch).map(|(sent, array)| Cells::new(&sent.kind, array));
+            let cells = self.sent.iter().zip(batch).map(|(sent, array)| {
+                let name = &self.file.columns[sent.column].name;
+                let place =
+                    |error: FileError| FileError::Damaged(format!("{}, column \"{name}\": {error}", block.part));
+                Cells::new(&sent.kind, array).map_err(place)
+            });
             let cells = cells.collect::<Result<Vec<_>, _>>()?;
             Ok(self.write_rows(block, &cells, *first, end.min(first + count_rows(batch))))
         })?;
@@ -155,14 +163,19 @@ impl Rows {
         let (out, count) = (&mut block.data, cells.len());
         while block.end < last && out.len() < self.block_bytes {
             let (row, start) = (to_index(block.end - first), out.len());
-            let refuse = |column: usize, reason, value: Vec<u8>| {
+            let refuse = |column: usize, reason, mut value: Vec<u8>| {
+                if reason == Reason::TooLong {
+                    value.truncate(SHOWN_BYTES);
+                }
                 Box::new(Fault { row: block.end, column, reason, value, part: block.part.clone() })
             };
             match &self.form {
                 Form::Binary(wires) => {
                     out.extend_from_slice(&i16::try_from(count).unwrap_or(i16::MAX).to_be_bytes());
                     for (column, (cells, wire)) in cells.iter().zip(wires).enumerate() {
-                        binary::write(cells, row, *wire, out).map_err(|reason| {
+                        let written = binary::write(cells, row, *wire, out);
+                        let is_long = out.len() - start > MOST_VALUE_BYTES;
+                        written.and(if is_long { Err(Reason::TooLong) } else { Ok(()) }).map_err(|reason| {
                             let mut value = Vec::new();
                             text::write_field(cells, row, self.sent[column].target, true, &mut value);
                             refuse(column, reason, value)
@@ -173,9 +186,15 @@ impl Rows {
                     let mut fault = None;
                     for (column, (cells, sent)) in cells.iter().zip(&self.sent).enumerate() {
                         let at = out.len();
-                        if let Some(reason) = text::write_field(cells, row, sent.target, *rejects, out) {
-                            if !rejects {
+                        let found = text::write_field(cells, row, sent.target, *rejects, out);
+                        let is_long = out.len() - start > MOST_VALUE_BYTES;
+                        if let Some(reason) = if is_long { Some(Reason::TooLong) } else { found } {
+                            if !rejects || is_long {
                                 return Err(refuse(column, reason, out.split_off(at)));
+                            }
+                            if sent.kind.is_nested() {
+                                // The server must not accept the line as it is.
+                                out.extend_from_slice(format!(" <{reason}>").as_bytes());
                             }
                             fault = fault.or(Some((column, reason)));
                         }

@@ -1,7 +1,7 @@
 //! Writes values as text, in the form that the input functions of their types read, and as JSON.
 //!
 //! A value that `PostgreSQL` cannot store exactly is a fault: it is written all the same, so that a message can quote it
-//! and a rejected row has it, in a form that the server refuses.
+//! and a rejected row has it, in a form that only a column of text would accept.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -13,6 +13,7 @@ use arrow_schema::TimeUnit;
 use super::binary::Reason;
 use super::cells::{Cells, Digits, Strings, Values};
 use super::kind::count_decimals;
+use crate::json::{JsonFault, Scanner};
 use crate::rewrite::escape_text;
 
 const DAY_S: i64 = 86_400;
@@ -85,7 +86,7 @@ fn write_value(cells: &Cells<'_>, row: usize, target: Target, out: &mut Vec<u8>)
     match &cells.values {
         Values::Null | Values::Shared(..) => {}
         Values::Bool(bits) => push_bool(bits.value(row), out),
-        Values::Bool8(values) => push_bool(values[row] != 0, out),
+        Values::Bool8(values) => push_bool(values.get(row) != 0, out),
         Values::Int(values) => push_int(values.get(row), out),
         Values::Unsigned(values) => push_digits(values[row], 1, out),
         Values::Float16(values) => push_float(values[row].to_f64(), &values[row].to_f32(), target, out),
@@ -97,7 +98,7 @@ fn write_value(cells: &Cells<'_>, row: usize, target: Target, out: &mut Vec<u8>)
         },
         Values::Date(counts, per_day) if counts.get(row) % per_day == 0 => push_date(counts.get(row) / per_day, out),
         Values::Date(counts, _) => {
-            push_instant(counts.get(row).into(), TimeUnit::Millisecond, "", "", out);
+            push_instant(counts.get(row).into(), TimeUnit::Millisecond, " ms", "", out);
             return Some(Reason::NotADay);
         }
         Values::Time(counts, unit) => return push_time(counts.get(row), *unit, out),
@@ -154,14 +155,18 @@ fn push_item(items: &Cells<'_>, item: usize, target: Target, out: &mut Vec<u8>) 
     fault
 }
 
-/// Writes what `push` writes of each number, joined by commas, and returns the first fault.
+/// Writes what `push` writes of each number, joined by commas, and returns the first fault. It ends early if this becomes
+/// too long.
 fn join(
     numbers: std::ops::Range<usize>,
     out: &mut Vec<u8>,
     mut push: impl FnMut(usize, &mut Vec<u8>) -> Option<Reason>,
 ) -> Option<Reason> {
-    let (first, mut fault) = (numbers.start, None);
+    let (first, mut fault, start) = (numbers.start, None, out.len());
     for number in numbers {
+        if out.len() - start > MOST_VALUE_BYTES {
+            return Some(Reason::TooLong);
+        }
         if number > first {
             out.push(b',');
         }
@@ -171,6 +176,9 @@ fn join(
 }
 
 // ---------------------------------------------------------------- JSON
+
+/// How long a value may be: `MaxAllocSize` (src/include/utils/memutils.h).
+pub(crate) const MOST_VALUE_BYTES: usize = 0x3fff_ffff;
 
 /// Writes a value as JSON, and returns why it cannot be stored if so.
 pub(crate) fn write_json(cells: &Cells<'_>, row: usize, out: &mut Vec<u8>) -> Option<Reason> {
@@ -191,9 +199,12 @@ fn push_json(cells: &Cells<'_>, row: usize, out: &mut Vec<u8>) -> Option<Reason>
             fault
         }
         Values::Struct(fields) => {
-            let mut fault = None;
+            let (mut fault, start) = (None, out.len());
             out.push(b'{');
             for (at, (name, field)) in fields.iter().enumerate() {
+                if out.len() - start > MOST_VALUE_BYTES {
+                    return Some(Reason::TooLong);
+                }
                 if at > 0 {
                     out.extend_from_slice(b", ");
                 }
@@ -208,12 +219,17 @@ fn push_json(cells: &Cells<'_>, row: usize, out: &mut Vec<u8>) -> Option<Reason>
             quote(strings.get(row), out);
             None
         }
-        Values::Bool(_)
-        | Values::Bool8(_)
-        | Values::Int(_)
-        | Values::Unsigned(_)
-        | Values::Decimal(..)
-        | Values::Json(_) => write_value(cells, row, Target::default(), out),
+        Values::Bool(_) | Values::Bool8(_) | Values::Int(_) | Values::Unsigned(_) | Values::Decimal(..) => {
+            write_value(cells, row, Target::default(), out)
+        }
+        Values::Json(strings) => {
+            out.extend_from_slice(strings.get(row));
+            match Scanner::new(strings.get(row)).document() {
+                Ok(_) => None,
+                Err(JsonFault::Repeated { .. }) => Some(Reason::KeyTwice),
+                Err(_) => Some(Reason::NotJson),
+            }
+        }
         values => {
             let mut text = Vec::new();
             let fault = write_value(cells, row, Target::default(), &mut text);
@@ -234,7 +250,10 @@ fn push_map(keys: &Cells<'_>, values: &Cells<'_>, span: std::ops::Range<usize>, 
     out.push(b'{');
     let fault = join(span, out, |at, out| {
         let mut key = Vec::new();
-        let mut fault = keys.resolve(at).and_then(|(cells, row)| write_value(cells, row, Target::default(), &mut key));
+        let mut fault = match keys.resolve(at) {
+            Some((cells, row)) => write_value(cells, row, Target::default(), &mut key),
+            None => Some(Reason::NullKey),
+        };
         quote(&key, out);
         out.extend_from_slice(b": ");
         fault = fault.or(write_json(values, at, out));
@@ -284,11 +303,14 @@ fn push_digits(mut value: u64, width: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
+/// 2^63, the first whole number that is too large for a bigint.
+const FIRST_BEYOND: f64 = 9_223_372_036_854_775_808.0;
+
 /// Writes a whole number without a point or an exponent, so that integer columns can read it, and returns whether it is
 /// one. pandas stores integers as floating-point numbers if the column has nulls.
 #[allow(clippy::cast_possible_truncation)] // it is whole, and fits
 fn push_whole(value: f64, out: &mut Vec<u8>) -> bool {
-    let is_whole = value.fract() == 0.0 && value.abs() < 9_223_372_036_854_775_808.0;
+    let is_whole = value.fract() == 0.0 && (-FIRST_BEYOND..FIRST_BEYOND).contains(&value);
     if is_whole {
         push_int(value as i64, out);
     }
@@ -474,6 +496,12 @@ mod tests {
             ],
             ["1.50", "-0.002", "0.00", "-1200", "0", "7"]
         );
+    }
+
+    #[test]
+    fn whole_numbers_are_those_of_bigint() {
+        let found: Vec<_> = [-FIRST_BEYOND, FIRST_BEYOND, 0.5].map(|value| push_whole(value, &mut Vec::new())).into();
+        assert_eq!(found, [true, false, false]);
     }
 
     #[test]

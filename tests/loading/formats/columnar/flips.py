@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import random
 import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -47,6 +48,14 @@ def read_rows(opened: ColumnarFile, fields: Any, *, is_binary: bool, first: int 
         return b""
     ranges = [(first, opened.rows if stop is None else stop)]
     return b"".join(rows.data for rows in opened.read(sent, ranges, is_binary=is_binary, rejects=not is_binary))
+
+
+def change_bytes(path: Path, old: bytes, new: bytes) -> Path:
+    """Change bytes that a file has once into as many others."""
+    data = path.read_bytes()
+    assert (data.count(old), len(old)) == (1, len(new))
+    path.write_bytes(data.replace(old, new))
+    return path
 
 
 def make_table() -> pa.Table:
