@@ -73,9 +73,11 @@ _EFFECTS = {
     "temp-disk-slow": frozenset({"statement-spills"}),
 }
 
-# Waits of fewer sessions than this on average limit nobody. A guess needs more. What counters show is no guess.
+# Waits of fewer sessions than this on average limit nobody. A guess needs more. What counters show is no guess; but a
+# statement that is seen a few times in a quiet hour may read a table whole because that is its best plan.
 _LEAST_ACTIVE = 0.05
 _FEW_ACTIVE = 0.5
+_PLANS = frozenset({"sequential-scan", "bloat"})
 _BY_COUNTERS = frozenset({"client-bound", "deadlocks", "temp-disk-full", "temp-space-low", *_LACKS})
 
 # Diagnoses that name no limit. They are reported last, and only beside another diagnosis, unless they have a bound.
@@ -171,9 +173,9 @@ def _is_idle(found: Diagnosis, sessions: float) -> bool:
 
     `sessions` is the average number of active sessions. A rule for what is not active decides that for itself.
     """
-    if not found.samples or found.code in _BY_COUNTERS:
-        return False
     is_guess = found.confidence == "too few samples" and sessions < _FEW_ACTIVE
+    if not found.samples or found.code in _BY_COUNTERS:
+        return is_guess and found.code in _PLANS
     return is_guess or found.share * sessions < _LEAST_ACTIVE
 
 

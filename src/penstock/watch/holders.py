@@ -19,10 +19,13 @@ _WAYS = {
     "backend active": "If its statement is not needed: SELECT pg_cancel_backend({pid}). For good: let such statements "
     "run on a standby, or set statement_timeout for its role.",
     "backend unseen": "This role may see no more of it; a member of pg_read_all_stats sees what it does.",
+    "backend client": "See why its client does not go on. If its statement is not needed, and no backup: SELECT "
+    "pg_terminate_backend({pid}). A cancel waits for the client too.",
+    "backend build": "Wait until it has built its index (pg_stat_progress_create_index shows how far it is).",
     "backend waiting": "It waits for a lock itself. End what it waits for: SELECT pg_blocking_pids({pid}).",
     "copy": "Wait until the first copy of this table for a subscriber ends.",
     "standby": _FEEDBACK,
-    "slot": "Start the consumer of this slot, or drop it: SELECT pg_drop_replication_slot({name}).",
+    "slot": "Start the consumer of this slot. If it is gone for good: SELECT pg_drop_replication_slot({name}).",
     # A standby that uses a slot reports its oldest transaction to it.
     "slot active": _FEEDBACK,
     "prepared": "{end}",
@@ -95,10 +98,21 @@ def release_holder(row: CounterRow) -> str:
     if is_active and row.get("is_catalog"):
         return _CATALOG
     way = _WAYS.get(f"{kind} active") if is_active else None
-    if kind == "backend" and (row.get("state") is None or row.get("is_waiting")):
-        way = _WAYS["backend waiting" if row.get("is_waiting") else "backend unseen"]
+    if kind == "backend" and (case := _name_case(row)) is not None:
+        way = _WAYS[f"backend {case}"]
     end = end_prepared({"gid": name, "datname": row.get("datname")})
     return (way or _WAYS[kind]).format(pid=row.get("pid"), name=quote_text(name), end=end)
+
+
+def _name_case(row: CounterRow) -> str | None:
+    """Return which backends are not ended as others are: hidden ones, those that wait, and builds beside writers."""
+    if row.get("state") is None:
+        return "unseen"
+    if row.get("wait_event_type") == "Lock":
+        return "waiting"
+    if row.get("is_build"):
+        return "build"
+    return "client" if row.get("state") == "active" and row.get("wait_event_type") == "Client" else None
 
 
 def describe_prepared(row: CounterRow) -> str:

@@ -160,9 +160,15 @@ def queue(dead: int) -> tuple[dict[str, Any], ...]:
         # A role that does not see what a session does is not told to end it.
         ({"kind": "backend", "pid": 7, "user_name": "ann", "state": None}, "backend 7", "pg_read_all_stats"),
         (
-            {"kind": "backend", "pid": 7, "user_name": "ann", "state": "active", "is_waiting": True},
+            {"kind": "backend", "pid": 7, "user_name": "ann", "state": "active", "wait_event_type": "Lock"},
             "backend 7",
             "End what it waits for: SELECT pg_blocking_pids(7)",
+        ),
+        ({"kind": "backend", "pid": 7, "state": "active", "is_build": True}, "backend 7", "Wait until it has built"),
+        (
+            {"kind": "backend", "pid": 7, "state": "active", "wait_event_type": "Client"},
+            "backend 7",
+            "pg_terminate_backend(7). A cancel waits for the client too.",
         ),
     ],
 )

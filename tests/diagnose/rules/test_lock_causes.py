@@ -158,3 +158,22 @@ def test_prepared_transactions_of_a_moment_are_not_to_be_rolled_back(age_s: floa
     (found,) = diagnose(recording_of(samples))
     assert ("ROLLBACK PREPARED 'tx9'" in found.remedy) == is_named
     assert ("which several sessions hold in turn" in found.claim) != is_named
+
+
+@pytest.mark.parametrize(
+    ("wait", "query", "words", "is_ended"),
+    [
+        ("Client:ClientRead", "copy orders from stdin", "A cancel waits for the client too", True),
+        (None, "create index concurrently on orders (id)", "leaves an invalid index behind", False),
+        (None, "update orders set n = ?", "pg_cancel_backend(7)", False),
+    ],
+)
+def test_holder_is_told_to_be_ended_by_what_ends_it_without_harm(
+    wait: str | None, query: str, words: str, *, is_ended: bool
+) -> None:
+    """The server cancels no statement that waits for its client, and a build that is cancelled leaves its index."""
+    holder = session(wait, pid=7, query=query, query_s=60.0, transaction_s=60.0)
+    remedy = found_in(holder, *(waiting(pid, 7, wait="Lock:relation") for pid in (8, 9, 10)))["lock-wait"].remedy
+    assert words in remedy
+    assert ("pg_terminate_backend(7)" in remedy) == is_ended
+    assert ("pg_cancel_backend(7)" in remedy) == ("pg_cancel" in words)

@@ -51,6 +51,8 @@ SUM = "SELECT sum(n) FROM hot"
         (hot(161_250, n_tup_changed=50_000), None, ""),
         # Rows that are read twice, as they are locked.
         (hot(161_250, n_dead_tup=0, relpages=40), None, ""),
+        # Pages that were left empty on purpose.
+        (hot(3300 * 5, n_dead_tup=0, relpages=160, fillfactor=20), None, ""),
         # A role without SELECT does not see how long the rows are. Dead rows tell all the same.
         (hot(161_250, n_dead_tup=0, row_bytes=None), None, ""),
         (hot(161_250, row_bytes=None), 50, "104,000 dead rows beside 2,000"),

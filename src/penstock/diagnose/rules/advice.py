@@ -535,8 +535,9 @@ ADVICE: Final = {
         "active time is of one statement, which searches {table} by reading all of it",
         (
             RemedySentence(
-                "See the plan of the statement above by {explain}, and create an index on the columns of its WHERE, by "
-                "CREATE INDEX CONCURRENTLY, so that others can write meanwhile."
+                "See the plan of the statement above by {explain}. If its WHERE keeps few of the rows, and not by LIKE "
+                "'%...', create an index on its columns, by CREATE INDEX CONCURRENTLY, so that others can write "
+                "meanwhile."
             ),
             RemedySentence("{despite}"),
         ),

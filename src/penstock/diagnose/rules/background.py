@@ -127,6 +127,8 @@ class CommitWaits:
 
 def _advise_clients(header: RecordingHeader, sessions: float, commit_s: float | None) -> str:
     """Return advice for an application with this many sessions in transactions; empty if they are too few."""
+    if (delay := header.settings.get("commit_delay", "0")) != "0":
+        return f"commit_delay is {delay} microseconds, which each commit waits beside others: try without it."
     if sessions < _FEWEST_CLIENTS:
         return ""
     text = (

@@ -86,7 +86,7 @@ class Bloat:
             for column in ("seq_tup_read", "idx_tup_fetch", "n_tup_changed", "heap_blks")
         )
         scans = self._seen.rise(_TABLES, row, "seq_scan", *_KEYS)
-        needed = scans + scanned * _row_bytes(row) / _PAGE_BYTES + fetched + _PAGES_PER_CHANGE * changed
+        needed = scans + scanned * _row_bytes(row) / _filled_bytes(row) + fetched + _PAGES_PER_CHANGE * changed
         # What reads a row may also lock it, or read it again: the table itself must be too large.
         times = min(pages / needed, _excess(row)) if needed else 0.0
         return times if times >= _LEAST_TIMES and pages >= _LEAST_PAGES else None
@@ -97,8 +97,13 @@ def _excess(row: CounterRow) -> float:
     live = max(1, read_int(row, "n_live_tup"))
     # If the length of a row is not known, its pages tell nothing: the role may not read the table's statistics.
     known = read_int(row, "row_bytes")
-    by_size = read_int(row, "relpages") * _PAGE_BYTES / (live * known) if known else 0.0
+    by_size = read_int(row, "relpages") * _filled_bytes(row) / (live * known) if known else 0.0
     return max(1 + read_int(row, "n_dead_tup") / live, by_size)
+
+
+def _filled_bytes(row: CounterRow) -> float:
+    """Return how many bytes of a page VACUUM FULL would fill."""
+    return _PAGE_BYTES * (read_int(row, "fillfactor") or 100) / 100
 
 
 def _size_of_rows(row: CounterRow) -> str:

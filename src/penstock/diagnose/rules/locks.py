@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,6 +55,9 @@ _LEAST_PATIENCE_S = 1.0
 
 # A statement that began this long after its transaction is not the first of it, so the transaction may hold locks.
 _FIRST_S = 0.1
+
+# CREATE INDEX and REINDEX that lock out no writers.
+_BUILDS_BESIDE = re.compile(r"\b(create|reindex)\b.*\bconcurrently\b", re.IGNORECASE | re.DOTALL)
 
 _IDLE = "idle"
 _ADVISORY = "lock:advisory"
@@ -365,5 +369,18 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
             "Have this application call pg_advisory_unlock as soon as it no longer needs the lock. While it holds: "
             f"SELECT pg_terminate_backend({pid})."
         )
+    if session is not None and _BUILDS_BESIDE.search(session.query or ""):
+        return (
+            "Wait until it has built its index (pg_stat_progress_create_index shows how far it is). Cancelled, it "
+            "leaves an invalid index behind, to be removed by DROP INDEX CONCURRENTLY."
+        )
+    if session is not None and spell_wait(session).startswith("client:"):
+        # The server cancels no statement that waits in the middle of a message.
+        now = (
+            f" While it holds: SELECT pg_terminate_backend({pid}). A cancel waits for the client too."
+            if outlasts
+            else ""
+        )
+        return f"See why its client does not go on; if it is a backup, wait.{now}"
     text = "Keep transactions short that change what others change; set lock_timeout if an error is better."
     return f"{text} While it holds: SELECT pg_cancel_backend({pid})." if outlasts else text

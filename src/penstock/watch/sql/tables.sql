@@ -23,6 +23,11 @@ SELECT pg_catalog.jsonb_build_object(
            'relpages', c.relpages,
            'reltuples', c.reltuples,
            'has_index', c.relhasindex,
+           'fillfactor', (
+               SELECT o.option_value::int
+                 FROM pg_catalog.pg_options_to_table(c.reloptions) AS o
+                WHERE o.option_name = 'fillfactor'
+           ),
            -- A row's header and its line pointer take 28 bytes.
            'row_bytes', 28 + (
                SELECT pg_catalog.sum(s.avg_width)

@@ -29,7 +29,8 @@ holders AS (
            pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start) AS age_s,
            false AS is_catalog,
            a.backend_xid IS NOT NULL AS is_owner,
-           a.wait_event_type = 'Lock' AS is_waiting
+           a.wait_event_type,
+           a.query ~* '\m(create|reindex)\M.*\mconcurrently\M' AND a.state = 'active' AS is_build
       FROM pg_catalog.pg_stat_activity AS a
      CROSS JOIN running AS r
      WHERE a.pid <> pg_catalog.pg_backend_pid()
@@ -49,6 +50,7 @@ holders AS (
            NULL,
            s.xmin IS NULL,
            false,
+           NULL,
            false
       FROM pg_catalog.pg_replication_slots AS s
      CROSS JOIN running AS r
@@ -63,6 +65,7 @@ holders AS (
            pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - p.prepared),
            false,
            true,
+           NULL,
            false
       FROM pg_catalog.pg_prepared_xacts AS p
 )
