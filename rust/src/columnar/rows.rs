@@ -173,13 +173,14 @@ impl Rows {
                 Form::Binary(wires) => {
                     out.extend_from_slice(&i16::try_from(count).unwrap_or(i16::MAX).to_be_bytes());
                     for (column, (cells, wire)) in cells.iter().zip(wires).enumerate() {
-                        let written = binary::write(cells, row, *wire, out);
-                        let is_long = out.len() - start > MOST_VALUE_BYTES;
-                        written.and(if is_long { Err(Reason::TooLong) } else { Ok(()) }).map_err(|reason| {
+                        binary::write(cells, row, *wire, out).map_err(|reason| {
                             let mut value = Vec::new();
                             text::write_field(cells, row, self.sent[column].target, true, &mut value);
                             refuse(column, reason, value)
                         })?;
+                        if out.len() - start > MOST_VALUE_BYTES {
+                            return Err(refuse(column, Reason::TooLong, Vec::new()));
+                        }
                     }
                 }
                 Form::Text { rejects } => {
