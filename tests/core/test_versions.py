@@ -81,7 +81,7 @@ _OTHER_KEYS = {
     *("bytes", "n_tup_changed", "least_free_bytes", "server_cpu_s", "busy_cpu_s"),
     *("kind", "user_name", "xid_age", "age_s", "is_catalog", "is_active", "columns", "referenced"),
     *("is_analyzed", "analyzed_s", "vacuumed_s", "unconfirmed_bytes"),
-    *("blocks", "cost", "has_index", "is_owner", "is_text", "is_unique", "of", "scans"),
+    *("blocks", "cost", "has_index", "is_build", "is_owner", "is_text", "is_unique", "of", "scans"),
     *("begin_event", "failed_event", "failed_later"),
 }
 
