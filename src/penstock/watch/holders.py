@@ -11,6 +11,8 @@ from penstock.core.values.names import quote_text
 if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
 
+# What to do about a CREATE INDEX CONCURRENTLY. Cancelled, it leaves an invalid index.
+AWAIT_BUILD = "Wait until it has built its index (pg_stat_progress_create_index shows how far it is)."
 _FEEDBACK = "End the long query on this standby, or turn hot_standby_feedback off there."
 # How to end a holder, by its kind. For some kinds, an active holder has an entry of its own.
 _WAYS = {
@@ -21,7 +23,7 @@ _WAYS = {
     "backend unseen": "This role may see no more of it; a member of pg_read_all_stats sees what it does.",
     "backend client": "See why its client does not go on. If its statement is not needed, and no backup: SELECT "
     "pg_terminate_backend({pid}). A cancel waits for the client too.",
-    "backend build": "Wait until it has built its index (pg_stat_progress_create_index shows how far it is).",
+    "backend build": AWAIT_BUILD,
     "backend waiting": "It waits for a lock itself. End what it waits for: SELECT pg_blocking_pids({pid}).",
     "copy": "Wait until the first copy of this table for a subscriber ends.",
     "standby": _FEEDBACK,

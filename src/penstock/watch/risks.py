@@ -83,8 +83,8 @@ _SIZES = {"kB": KIB, "MB": MIB, "GB": 1024 * MIB, "TB": 1024 * 1024 * MIB}
 _THEN_STOPS = "no transaction may write"
 _THEN_FREEZES = "autovacuum to prevent wraparound reads whole tables and does not give way to locks"
 _DROP = (
-    "Start the consumer of slot {name}. If it is gone for good (one that comes back must begin anew): "
-    "SELECT pg_drop_replication_slot({name})."
+    "Start the consumer of slot {name}. If this consumer never comes back, drop its slot: "
+    "SELECT pg_drop_replication_slot({name}). A consumer without its slot must be built again."
 )
 # The server refuses to drop such a slot.
 _READ_FASTER = "See why the consumer of this slot falls behind: its disk, its processors, or the network to it."

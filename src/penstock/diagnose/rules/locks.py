@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import format_duration
 from penstock.diagnose.rules.case import Case, number, shorten
-from penstock.watch.holders import OLD_PREPARED_S, describe_prepared, end_prepared, read_int
+from penstock.watch.holders import AWAIT_BUILD, OLD_PREPARED_S, describe_prepared, end_prepared, read_int
 from penstock.watch.rates import DatabaseIncrease
 from penstock.watch.waits import (
     SYNC_REP,
@@ -346,10 +346,11 @@ def _end_queue(gate: _Gate) -> str:
     if (gate.session.transaction_s or 0.0) - waited_s < _FIRST_S:
         end = f"Cancel what blocks the rest, not what it waits for: SELECT pg_cancel_backend({gate.session.pid}). "
         return end if waited_s > _LEAST_PATIENCE_S else ""
+    if gate.holder_pid == _PREPARED:
+        return ""
     # Its transaction may block the rest by locks that it has, and be a victim of the holder itself.
     age_s = 0.0 if gate.holder is None else gate.holder.transaction_s or 0.0
-    release = _release(gate.holder_pid, gate.holder, outlasts=age_s > max(waited_s, _LEAST_PATIENCE_S))
-    return "" if gate.holder_pid == _PREPARED else f"{release} "
+    return f"{_release(gate.holder_pid, gate.holder, outlasts=age_s > max(waited_s, _LEAST_PATIENCE_S))} "
 
 
 def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) -> str:
@@ -370,10 +371,7 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
             f"SELECT pg_terminate_backend({pid})."
         )
     if session is not None and _BUILDS_BESIDE.search(session.query or ""):
-        return (
-            "Wait until it has built its index (pg_stat_progress_create_index shows how far it is). Cancelled, it "
-            "leaves an invalid index behind, to be removed by DROP INDEX CONCURRENTLY."
-        )
+        return f"{AWAIT_BUILD} Cancelled, it leaves an invalid index behind, to be removed by DROP INDEX CONCURRENTLY."
     if session is not None and spell_wait(session).startswith("client:"):
         # The server cancels no statement that waits in the middle of a message.
         now = (
