@@ -3,11 +3,10 @@
 //! Texts are decoded as byte strings, and timestamps of 96 bits as their bytes: the reader is given a schema without the
 //! types that it would check or convert. Byte strings are views of the pages, so a dictionary's values are not copied.
 
-use std::io;
+use std::io::{self, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_schema::{DataType, Fields, TimeUnit};
-use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups};
 use parquet::arrow::{parquet_to_arrow_field_levels, parquet_to_arrow_schema, ProjectionMask};
@@ -467,13 +466,27 @@ impl Length for Chunk {
 const HEADER_BYTES: usize = 64 << 10;
 const MOST_HEADER_BYTES: usize = 16 << 20;
 
+/// The header of a page. To read behind its end is an error: the decoder would skip billions of values that are not there.
+struct Header(Bytes);
+
+impl Read for Header {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.0.len().min(into.len());
+        if length == 0 && !into.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.0.copy_to_slice(&mut into[..length]);
+        Ok(length)
+    }
+}
+
 impl ChunkReader for Chunk {
-    type T = Reader<Bytes>;
+    type T = Header;
 
     fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
         // The decoder asks for a header also if it has it, and then reads nothing.
         if self.lock().header_end == Some(start) {
-            return Ok(Bytes::new().reader());
+            return Ok(Header(Bytes::new()));
         }
         let mut least = HEADER_BYTES;
         loop {
@@ -482,11 +495,12 @@ impl ChunkReader for Chunk {
                 if u64::try_from(header.page_bytes).is_ok_and(|bytes| bytes > self.most) {
                     return Err(ParquetError::General("a page is longer than its column".into()));
                 }
-                self.lock().header_end = Some(start + (found.len() - header.bytes.len()) as u64);
-                return Ok(found.reader());
+                let length = found.len() - header.bytes.len();
+                self.lock().header_end = Some(start + length as u64);
+                return Ok(Header(found.slice(..length)));
             }
             if found.len() < least || found.len() >= MOST_HEADER_BYTES {
-                return Ok(Bytes::new().reader());
+                return Ok(Header(Bytes::new()));
             }
             least = 2 * found.len();
         }
@@ -504,8 +518,6 @@ impl ChunkReader for Chunk {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use super::*;
 
     struct Memory(Bytes);
@@ -530,9 +542,9 @@ mod tests {
     #[test]
     fn header_of_a_page_may_be_long_and_is_read_once() {
         let (chunk, end) = chunk(10 << 14, 1_000);
-        let read = |start| chunk.get_read(start).unwrap().read_to_end(&mut Vec::new()).unwrap() as u64;
-        assert!(read(0) >= end);
-        assert_eq!(read(end), 0);
+        let read = |start, length: u64| chunk.get_read(start).unwrap().read_exact(&mut vec![0; length as usize]);
+        assert!(read(0, end).is_ok());
+        assert!(read(end, 1).is_err());
         assert_eq!(chunk.get_bytes(end, 1_000).unwrap().len(), 1_000);
     }
 
