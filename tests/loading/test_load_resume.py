@@ -429,7 +429,7 @@ def test_load_goes_on_without_files_that_are_gone(loads: Loads, tmp_path: Path) 
     write(folder / "4", rows=7)
     loads.run(target(folder), rules=CHANGED)
     assert numbers(loads) == sorted([*range(ROWS + 100), *range(ROWS), *range(7)])
-    assert loads.notices == [f'skipping objects that were not begun and are missing: "{folder / "3"}"']
+    assert loads.notices == [f'skipping objects that do not exist any more: "{folder / "3"}"']
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
 
 
@@ -442,6 +442,82 @@ def test_file_that_is_gone_with_a_part_of_it_loaded_is_an_error(loads: Loads, tm
     with pytest.raises(SourceError, match="does not exist any more, and a part of it is loaded"):
         loads.run(target(folder))
     assert loads.count() == before
+
+
+def test_file_with_another_name_is_not_loaded_twice_by_the_same_load(loads: Loads, tmp_path: Path) -> None:
+    """Its rows are in the table. With its own name again, the load ends."""
+    folder = tmp_path / "folder"
+    cut_short(loads, folder)
+    write(folder / "2")
+    (folder / "1").rename(folder / "9")
+    before = loads.count()
+    with pytest.raises(TargetError, match=f'"{folder / "9"}" is "{folder / "1"}" under another name'):
+        loads.run(target(folder), rules=CHANGED)
+    assert loads.count() == before
+    (folder / "9").rename(folder / "1")
+    loads.run(target(folder), rules=CHANGED)
+    assert numbers(loads) == sorted([*range(ROWS + 100), *range(ROWS), *range(10)])
+
+
+MODES = pytest.mark.parametrize("mode", ["replace", "sync", "upsert", "truncate"])
+
+
+def stage(loads: Loads, folder: Path, mode: str) -> Callable[[], LoadOutcome]:
+    """Stage two files, of which the second has a row that refers to no other; return the load to run again."""
+    loads.execute("CREATE TABLE parent (id int PRIMARY KEY)")
+    loads.execute("INSERT INTO parent VALUES (1)")
+    loads.execute("CREATE TABLE s (id int PRIMARY KEY, parent int REFERENCES parent)")
+    folder.mkdir()
+    (folder / "1").write_text("1,1\n")
+    (folder / "2").write_text("2,9\n")
+    key = {"key": ("id",)} if mode in ("sync", "upsert") else {}
+    job = mode_target(folder, mode, into="s", format="csv", has_header=False, **key)
+    rules = replace(IMPATIENT, atomic=mode == "truncate")
+
+    def again() -> LoadOutcome:
+        return loads.run(job, rules=rules)
+
+    with pytest.raises(DataError, check=has_code("23503")):
+        again()
+    assert loads.rows("s") == []
+    return again
+
+
+@MODES
+def test_staged_file_that_is_gone_is_not_stored(loads: Loads, tmp_path: Path, mode: str) -> None:
+    """The table gets what the files have."""
+    folder = tmp_path / "folder"
+    again = stage(loads, folder, mode)
+    (folder / "2").unlink()
+    again()
+    assert loads.rows("s") == [(1, 1)]
+    assert f'skipping objects that do not exist any more: "{folder / "2"}"' in loads.notices
+
+
+@MODES
+def test_staged_file_with_another_name_is_stored_once(loads: Loads, tmp_path: Path, mode: str) -> None:
+    """It is staged again under that name."""
+    folder = tmp_path / "folder"
+    again = stage(loads, folder, mode)
+    (folder / "2").rename(folder / "3")
+    loads.execute("INSERT INTO parent VALUES (9)")
+    again()
+    assert sorted(loads.rows("s")) == [(1, 1), (2, 9)]
+
+
+def test_records_are_staged_again_if_a_column_has_another_type_since(loads: Loads, tmp_path: Path) -> None:
+    """They were rounded to the type that it had."""
+    loads.execute("CREATE TABLE parent (id int PRIMARY KEY)")
+    loads.execute("CREATE TABLE s (id int PRIMARY KEY REFERENCES parent, n numeric(6, 1))")
+    path = tmp_path / "file"
+    path.write_text("1,1.26\n")
+    job = mode_target(path, "upsert", into="s", format="csv", has_header=False, key=("id",))
+    with pytest.raises(DataError, check=has_code("23503")):
+        loads.run(job)
+    loads.execute("INSERT INTO parent VALUES (1)")
+    loads.execute("ALTER TABLE s ALTER n TYPE numeric(6, 3)")
+    loads.run(job)
+    assert [str(n) for _, n in loads.rows("s")] == ["1.260"]
 
 
 # ---------------------------------------------------------------- objects that grow

@@ -147,8 +147,8 @@ class LedgerFindings:
     changed_by: Mapping[int, Collection[str]]
     # The loads that may have changed settings of the server.
     server_holds: Sequence[str]
-    # The objects of the load that a complete load has loaded into the same table under another name, with the same size
-    # and version. By the object's number: the URI of the loaded object, and the complete load.
+    # The objects of the load that a complete load, or this one, has loaded into the same table under another name, with
+    # the same size and version. By the object's number: the URI of the loaded object, and that load.
     renamed: Mapping[int, tuple[str, str]]
 
 
@@ -171,7 +171,7 @@ def look_up(
         arrays = object_arrays(objects)
         running = run_query(connection, "ledger/running", ledger=schema, identity=identity, lock=lock)
         known = send_query(connection, "ledger/known", KnownObject, ledger=schema, **arrays)
-        renamed = run_query(connection, "ledger/renamed", ledger=schema, **arrays)
+        renamed = run_query(connection, "ledger/renamed", ledger=schema, identity=identity, **arrays)
         changes = run_query(connection, "ledger/changed", ledger=schema, oids=arrays["oids"])
         holds = run_query(connection, "ledger/server_holds", ledger=schema)
     row = running.fetchone()

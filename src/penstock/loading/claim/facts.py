@@ -229,8 +229,9 @@ def check_objects(
 
     An object is renamed if it seems to be one that was loaded into the same table under another name. Raises DataError
     if an object has another dialect than the first object of its table. Raises TargetError or DataError if an object's
-    header does not fit the table. With depth "records", the first records are checked against the table, too. Raises
-    UsageError if an option names a column that no object has.
+    header does not fit the table. Raises TargetError if the load itself has rows of a renamed object. With depth
+    "records", the first records are checked against the table, too. Raises UsageError if an option names a column that
+    no object has.
 
     Raises SourceError or DataError if the server is to import an object and cannot import it unchanged. All objects of
     a resumed load are checked for this, because an earlier run may have sent their rows from the client instead.
@@ -238,7 +239,7 @@ def check_objects(
     unseen = [each.action == "new" or each.is_changed for each in decision.objects]
     works = list(compress(facts.works, unseen))
     refuse_other_dialects(works, tools.sources, tools.warnings, depth=depth, targets=plan.targets)
-    _warn_of_renamed(facts, decision, tools)
+    _check_renamed(facts, decision, tools)
     check_importable(plan, list(compress(facts.works, [each.is_part for each in decision.objects])), tools)
 
 
@@ -256,22 +257,43 @@ def check_importable(plan: LoadPlan, works: Sequence[PlannedObject], tools: Load
         route.check_importable(works, tools.sources)
 
 
-def _warn_of_renamed(facts: ClaimFacts, decision: LoadDecision, tools: LoadTools) -> None:
-    """Warn if a new object was loaded into the same table under another name."""
-    renamed = facts.found.renamed
-    news = [each.item for each in decision.objects if each.action == "new" and each.number in decision.unshared]
-    found = [item for item in news if item.number in renamed]
+def _check_renamed(facts: ClaimFacts, decision: LoadDecision, tools: LoadTools) -> None:
+    """Warn if a new object was loaded into the same table under another name.
+
+    Raises TargetError if the load itself has committed rows of it, and the other name is gone.
+    """
+    renamed, listed = facts.found.renamed, {item.uri for item in facts.items}
+    found = []
+    for work, each in zip(facts.works, decision.objects, strict=True):
+        if each.action != "new" or each.item.number not in renamed:
+            continue
+        other, load_id = renamed[each.item.number]
+        if load_id != facts.found.running:
+            found += [each.item] if each.number in decision.unshared else []
+        elif work.target.fills_table and other not in listed:
+            raise _renamed_meanwhile(each.item.uri, other, load_id)
     if not found:
         return
     other, load_id = renamed[found[0].number]
-    kept = "size and ETag" if is_remote(other) else "size, inode and time of modification"
     more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
     tools.warnings.warn(
         "renamed",
         f'"{found[0].uri}" may be "{other}" under another name, which load {load_id} has loaded'
-        f" into the same table: {kept} are the same{more}",
+        f" into the same table: {_kept(other)} are the same{more}",
         uri=found[0].uri,
     )
+
+
+def _renamed_meanwhile(uri: str, other: str, load_id: str) -> TargetError:
+    return TargetError(
+        f'"{uri}" is "{other}" under another name, which this load has begun to load',
+        detail=f"Load {load_id} is not complete, and would load its rows twice: {_kept(other)} are the same.",
+        hint="Give it its name back until the load is complete.",
+    )
+
+
+def _kept(uri: str) -> str:
+    return "size and ETag" if is_remote(uri) else "size, inode and time of modification"
 
 
 def warn_of_unpublished(plan: LoadPlan, tools: LoadTools, ledger: Connection | None = None) -> None:

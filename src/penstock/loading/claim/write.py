@@ -144,9 +144,10 @@ class ClaimWriter:
         ):
             return None
         self._alter()
-        self._remove_unreadable(claim)
         numbers = [each.number for each in self._decision.objects if each.is_part]
         others = find_others(self._connection, self._ledger.schema, claim.load_id, numbers)
+        gone = [] if self._plan.job.rules.join else [each.number for each in others]
+        self._remove_landed(claim, [*self._unreadable, *gone])
         landings = self._open_landings(claim, tables, others)
         coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id)
         if not self._plan.job.rules.join:
@@ -230,13 +231,13 @@ class ClaimWriter:
 
     # ---------------------------------------------------------------- objects of a resumed load
 
-    def _remove_unreadable(self, claim: Claim) -> None:
-        """Delete the committed records of unreadable objects, except those that are in the targets themselves.
+    def _remove_landed(self, claim: Claim, numbers: Sequence[int]) -> None:
+        """Delete the committed records of objects that cannot be read or are gone, but not those in the targets.
 
         If a table that will replace another has rows of such an object, all rows of that table are loaded again.
         """
-        numbers, connection, schema = list(self._unreadable), self._connection, self._ledger.schema
-        if not numbers or not (begun := read_coverage(connection, schema, claim.load_id, numbers=numbers)):
+        connection, schema = self._connection, self._ledger.schema
+        if not numbers or not (begun := read_coverage(connection, schema, claim.load_id, numbers=list(numbers))):
             return
         with in_transaction(connection, "removing objects that cannot be read"):
             self._ledger.hold_claim(connection, claim)
@@ -250,7 +251,7 @@ class ClaimWriter:
     def _drop_missing(self, claim: Claim, coverage: Mapping[int, Coverage], missing: Sequence[OtherObject]) -> None:
         """Remove from the load the objects that the sources no longer list, with a warning.
 
-        Raises SourceError if a part of such an object is loaded.
+        One whose rows are all in the table stays. Raises SourceError if a part of such an object is loaded.
         """
         for number, uri, _ in missing:
             found = coverage.get(number)
@@ -265,7 +266,7 @@ class ClaimWriter:
         if unread:
             self._ledger.drop_objects(self._connection, claim, list(unread))
             names = ", ".join(f'"{uri}"' for uri in unread.values())
-            self._tools.warnings.warn("source-gone", f"skipping objects that were not begun and are missing: {names}")
+            self._tools.warnings.warn("source-gone", f"skipping objects that do not exist any more: {names}")
 
     def _resume_changed(self, claim: Claim, work: PlannedObject, decision: ObjectDecision) -> PlannedObject:
         """Resume an object that may have changed, if its committed part is the same.
