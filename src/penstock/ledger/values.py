@@ -230,7 +230,7 @@ class LandingRecord:
     schema: str | None = None
     table: str | None = None
     oid: int | None = None
-    # For a replacement, a digest of the definition of the table that it will replace.
+    # For a replacement, a digest of the definition of the table that it will replace; for a staging table, its types.
     definition: str | None = None
 
 

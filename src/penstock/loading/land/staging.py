@@ -77,8 +77,9 @@ class Staging(LandingMethod):
     def open(self, landing: TargetLanding, suffix: str) -> TargetLanding:
         """Create the staging table, and return `landing` with its name.
 
-        A staging table that an earlier run of the load has created is used if it has the right columns. `suffix` ends
-        its name. Raises TargetError or DataError if the statement that stores the records would fail.
+        A staging table that an earlier run of the load has created is used if it has the right columns, and their
+        types were those of the target's columns now: otherwise values may have been rounded. `suffix` ends its name.
+        Raises TargetError or DataError if the statement that stores the records would fail.
         """
         columns = landing.target.column_map.columns
         # The name follows from the load's identity, so that the table can be created on subscribers before the load.
@@ -87,6 +88,10 @@ class Staging(LandingMethod):
         found = find_landing_table(self._connection, schema=self._context.schema, name=name.name)
         is_ours = found is not None and found.is_ours
         is_same = found is not None and is_ours and found.oid == landing.record.oid
+        as_text = landing.target.text_columns is not None
+        types = "text" if as_text else repr([c.type_name for c in landing.facts.columns if c.name in columns])
+        # Earlier versions have recorded no types.
+        is_same = is_same and landing.record.definition in (types, None)
         if found is not None and is_same and set(found.columns) == {*columns, *POSITION_COLUMNS}:
             self._check_statements(landing, name)
             return landing
@@ -98,11 +103,10 @@ class Staging(LandingMethod):
             self._context.drop(left)
         self._context.begin_anew(landing)
         self._refuse_publications(landing.target, landing.facts, name)
-        as_text = landing.target.text_columns is not None
         oid = self._make_staging(name, landing, columns=columns, as_text=as_text)
         self._check_statements(landing, name)
         return self._context.note(
-            landing, replace(landing.record, kind="staging", definition=None), table=name, oid=oid
+            landing, replace(landing.record, kind="staging", definition=types), table=name, oid=oid
         )
 
     def _make_staging(self, name: TableName, landing: TargetLanding, *, columns: Sequence[str], as_text: bool) -> int:
