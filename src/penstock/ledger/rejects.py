@@ -238,6 +238,11 @@ class RejectStore:
         with translate_errors("looking for the tables of the load"):
             return [oid for (oid,) in self._run(connection, "ledger/tables_of_load") if oid is not None]
 
+    def find_emptied(self, connection: Connection) -> tuple[str, str] | None:
+        """Return a table of the load that a later load has emptied or replaced, and that load's id, or None."""
+        with translate_errors("looking for later loads"):
+            return next(iter(self._run(connection, "ledger/emptied_since")), None)
+
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
         """Return the offsets of an object's rejected records, ascending, in bytes of the decompressed object."""
         query = self._compose("SELECT start FROM ONLY {rejects} WHERE load = %s AND object = %s ORDER BY start")

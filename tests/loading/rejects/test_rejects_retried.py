@@ -395,6 +395,21 @@ def test_records_of_a_replaced_table_go_into_the_table_that_replaced_it(
     assert (done.rows, done.left, loads.rows("tree")) == (1, 0, [(1, None), (2, 1), (3, 1)])
 
 
+@pytest.mark.parametrize("mode", ["truncate", "replace"])
+def test_records_of_a_table_that_a_later_load_has_emptied_are_not_retried(
+    loads: Loads, ledger: LedgerView, tmp_path: Path, mode: str
+) -> None:
+    """They belong to what the table had before."""
+    path = write(tmp_path / "tree", "id,parent", ["1,", "x,1"])
+    load_id = run_id(loads.run(target(path, into="tree", format="csv"), rules=REJECT))
+    later = write(tmp_path / "later", "id,parent", ["5,"])
+    later_id = run_id(loads.run(mode_target(later, mode, into="tree", format="csv")))
+    with pytest.raises(TargetError, match=f"load {later_id} has emptied or replaced table") as caught:
+        ledger.retry(load_id)
+    assert f"penstock rejects {load_id} --discard" in str(caught.value.hint)
+    assert loads.rows("tree") == [(5, None)]
+
+
 @pytest.mark.part("rest")
 def test_records_of_a_transform_are_transformed(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
     """By the load's own statement; a record that it refuses undoes the retry."""

@@ -114,6 +114,8 @@ def retry_rejects(
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
     tables = store.read_targets(connection)
     refuse_copied(connection, refuse_missing(connection, tools.ledger.schema, tables), tables)
+    if (emptied := store.find_emptied(connection)) is not None:
+        raise _outdated(load_id, *emptied)
     edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
     targets = _find_targets(load_id, load, tools, connection)
     return _Retry(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection, targets).run(edited)
@@ -440,6 +442,15 @@ def _find_corrected(before: Sequence[Reject], after: Sequence[Reject]) -> Iterat
     for was, now in zip(before, after, strict=True):
         if was.raw.strip(b"\r\n") != now.raw.strip(b"\r\n"):
             yield _key(now)
+
+
+def _outdated(load_id: str, table: str, later: str) -> TargetError:
+    return TargetError(
+        f'load {later} has emptied or replaced table "{table}" since load {load_id}',
+        detail="The rejected records belong to what the table had before.",
+        hint=f"Delete them with penstock rejects {load_id} --discard, or write them to a file with --reject-file and"
+        " load that file.",
+    )
 
 
 def _removed_meanwhile() -> TargetError:
