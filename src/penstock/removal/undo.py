@@ -6,11 +6,14 @@ VACUUM, FREEZE and CLUSTER keep, and an UPDATE replaces.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from psycopg import sql
 
 from penstock.core.catalogue.catalog import read_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.errors import PenstockError
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
 from penstock.ledger.ledger import commit_durably
 from penstock.ledger.listing import hold_load, no_such_load, refuse_at_work, remove_load
@@ -19,6 +22,8 @@ from penstock.ledger.rejects import RejectStore
 from penstock.ledger.rights import read_rights
 from penstock.removal.decide import UndoneTable, UndoOutcome, UndoTable, find_difference, refuse_load, refuse_tables
 
+# foreign_key_violation, and restrict_violation of PostgreSQL 18 and later.
+_STILL_REFERENCED = ("23503", "23001")
 _IS_OF_LOAD = sql.SQL("xmin = ANY (%s::pg_catalog.xid[])")
 
 
@@ -54,7 +59,7 @@ def undo_load(
         if not only_planned:
             remove_load(connection, ledger_schema, rights)
             connection.execute(commit_durably())
-        done = tuple(_count(connection, each) if only_planned else _delete(connection, each) for each in tables)
+        done = tuple(_count(connection, each) for each in tables) if only_planned else _delete(connection, tables)
         if (error := find_difference(load_id, done, is_partial=is_partial)) is not None:
             raise error
     return UndoOutcome(load_id=load_id, server=server.name, database=server.database, tables=done, shared=shared)
@@ -78,10 +83,31 @@ def _count_shared(connection: Connection, schema: str, load_id: str) -> int:
         return int(fetch_one(connection, compose_query(query, schema), [load_id])[0])
 
 
-def _delete(connection: Connection, table: UndoTable) -> UndoneTable:
-    query = sql.SQL("DELETE FROM {} WHERE {}").format(_place(table), _IS_OF_LOAD)
-    with translate_errors(f'removing rows from table "{table.table}"'):
-        return _make(table, connection.execute(query, [table.transactions]).rowcount)
+def _delete(connection: Connection, tables: Sequence[UndoTable]) -> tuple[UndoneTable, ...]:
+    """Delete the rows of all tables by one statement, at whose end foreign keys between them are checked."""
+    deletes = [sql.SQL("DELETE FROM {} WHERE {}").format(_place(each), _IS_OF_LOAD) for each in tables]
+    transactions = [each.transactions for each in tables]
+    try:
+        with translate_errors("removing rows of the load"):
+            # WITH keeps a row for each deleted one, often in a temporary file. One table does without it.
+            if len(tables) < 2:
+                counts = [connection.execute(query, transactions).rowcount for query in deletes]
+            else:
+                counts = [*fetch_one(connection, _count_deleted(deletes), transactions)]
+    except PenstockError as error:
+        if error.sqlstate in _STILL_REFERENCED:
+            error.hint = "Remove the rows that refer to it first. With --plan, undo names the foreign keys."
+        raise
+    return tuple(map(_make, tables, counts))
+
+
+def _count_deleted(deletes: Sequence[sql.Composed]) -> sql.Composed:
+    """Return a query that runs several DELETE statements at once, with how many rows each has deleted."""
+    names = [sql.Identifier(f"t{number}") for number in range(len(deletes))]
+    queries = [sql.SQL("{} AS ({} RETURNING 1)").format(*pair) for pair in zip(names, deletes, strict=True)]
+    counts = [sql.SQL("(SELECT pg_catalog.count(*) FROM {})").format(name) for name in names]
+    comma = sql.SQL(", ")
+    return sql.SQL("WITH {} SELECT {}").format(comma.join(queries), comma.join(counts))
 
 
 def _count(connection: Connection, table: UndoTable) -> UndoneTable:
