@@ -276,6 +276,24 @@ def test_forgotten_load_counts_as_not_loaded(penstock: Run, database18: str, peo
         assert connection.execute("SELECT count(*) FROM people").fetchone() == (6,)
 
 
+def test_load_whose_records_triggers_skipped_is_forgotten_only_with_its_rows(
+    penstock: Run, database18: str, people: str
+) -> None:
+    """They may have stored them elsewhere, and the next load would store them again."""
+    Loads(database18).execute(
+        "CREATE TABLE people (id int, name text); CREATE TABLE child () INHERITS (people);"
+        "CREATE FUNCTION route() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " INSERT INTO child VALUES (NEW.*); RETURN NULL; END $$;"
+        "CREATE TRIGGER route BEFORE INSERT ON people FOR EACH ROW EXECUTE FUNCTION route()"
+    )
+    load_id = penstock("load", people, "--into", "people", "--to", database18, "--json").object["load_id"]
+    refused = penstock("loads", "forget", load_id, "--to", database18)
+    assert (refused.code, refused.err.splitlines()[0]) == (6, f"error: load {load_id} may have rows in its table")
+    assert "row triggers skipped 3 records, and may have stored them elsewhere" in refused.err
+    forgotten = penstock("loads", "forget", load_id, "--keep-rows", "--to", database18)
+    assert '0 rows of it remain in "public.people"; row triggers skipped 3 records' in forgotten.err
+
+
 def test_latest_is_the_newest_load_that_is_shown_or_forgotten(penstock: Run, database18: str, people: str) -> None:
     """Complete or not, as of verify and undo; one row is not told as rows."""
     write_to(Path(people), "name,age\nAnn,1\n")

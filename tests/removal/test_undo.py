@@ -432,6 +432,33 @@ def test_rows_that_a_trigger_added_to_the_table_are_not_removed(loads: Loads, tm
     refuse(loads, load_id, "more rows", partial=True)
 
 
+# Partitioning by inheritance: rows from 100 on go into another table.
+ROUTED = (
+    "CREATE TABLE child () INHERITS (t);"
+    "CREATE FUNCTION route() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+    " IF NEW.a < 100 THEN RETURN NEW; END IF; INSERT INTO child VALUES (NEW.*); RETURN NULL; END $$;"
+    "CREATE TRIGGER route BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION route()"
+)
+
+
+@pytest.mark.parametrize("mode", ["append", "insert-new"])
+@pytest.mark.parametrize("first", [0, 100])
+def test_records_that_triggers_may_have_stored_elsewhere_are_told(
+    loads: Loads, tmp_path: Path, mode: str, first: int
+) -> None:
+    """Only --partial removes the rows of the table itself, also if there are none."""
+    loads.execute(f"ALTER TABLE t ADD PRIMARY KEY (a); {ROUTED}")
+    load_id = run(
+        loads, write(tmp_path / "a", range(first, 300)), mode, **({} if mode == "append" else {"key": ("a",)})
+    )
+    error = refuse(loads, load_id, 'row triggers skipped 200 records of table "public.t"')
+    assert "partial=True" in str(error.hint)
+    refuse(loads, load_id, "row triggers skipped", plan=True)
+    assert penstock.undo(load_id, to=loads.conninfo, partial=True).rows == 100 - first
+    assert (loads.count(), loads.count("child")) == (202, 200)
+    assert not has_load(loads, load_id)
+
+
 @pytest.mark.parametrize("how", ["dump", "template"])
 def test_copy_of_the_database_is_refused(loads: Loads, tmp_path: Path, pg18: PgServer, how: str) -> None:
     """Its rows have other transactions, or those of a database that is not this one."""

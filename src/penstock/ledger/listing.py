@@ -103,8 +103,8 @@ def list_objects(connection: Connection, schema: str, load_id: str) -> list[Obje
 def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
     """Remove a load and its staging and replacement tables. Return how many of its rows stay in each table.
 
-    Raises TargetError if the load is running, if rows stay and `keeps_rows` is false, or if it is another role's load.
-    Raises ServerError.
+    Raises TargetError if the load is running, if rows may stay and `keeps_rows` is false, or if it is another role's
+    load. Raises ServerError.
     """
     with in_transaction(connection, "removing a load from the ledger"):
         rights = hold_load(connection, schema, load_id, "forget")
@@ -148,9 +148,10 @@ def hold_load(connection: Connection, schema: str, load_id: str, what: Deed) -> 
 
 
 def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
-    places = ", ".join(f'{each.rows:,} in "{each.table}"' for each in staying)
+    places = ", ".join(f'{each.rows:,} in "{each.table}"{each.elsewhere}' for each in staying)
+    has = "has" if any(each.rows for each in staying) else "may have"
     return TargetError(
-        f"load {load_id} has rows in its table",
+        f"load {load_id} {has} rows in its table",
         detail=f"Committed rows: {places}. Without the ledger the same sources would be loaded a second time.",
         hint=f"penstock undo {load_id} --plan says whether undo removes both. With --keep-rows the rows stay.",
     )
@@ -175,6 +176,7 @@ def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
 def find_staying(connection: Connection, schema: str, load_id: str) -> list[StayingRows]:
     """Return how many rows a load still has in each table, according to the ledger. Raises ServerError.
 
+    Tables of which row triggers skipped records are listed too, as the triggers may have stored them elsewhere.
     Tables that were dropped, or that a later load has truncated, are not listed.
     """
     with translate_errors("counting the load's rows"):

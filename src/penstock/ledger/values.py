@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from penstock.core.slotted import slotted
+from penstock.core.units import count_nouns
 from penstock.core.values.accounts import UnreadableObject
 from penstock.core.values.source import Range
 from penstock.core.values.table import TableName
@@ -287,6 +288,14 @@ class StayingRows:
 
     table: str
     rows: int
+    # The records that row triggers have skipped.
+    suppressed: int
+
+    @property
+    def elsewhere(self) -> str:
+        """Return what a message about the rows says of skipped records, an empty text if there are none."""
+        skipped = f"; row triggers skipped {count_nouns(self.suppressed, 'record')}, and may have stored them elsewhere"
+        return skipped if self.suppressed else ""
 
 
 @slotted

@@ -20,7 +20,9 @@ Plan = Annotated[bool, typer.Option("--plan", help="Count the rows that would be
 Partial = Annotated[
     bool,
     typer.Option(
-        "--partial", help="Remove the rows that are as the load stored them, if others were changed since then."
+        "--partial",
+        help="Remove the rows that are as the load stored them, if others were changed since then, or if triggers may "
+        "have stored records elsewhere.",
     ),
 ]
 

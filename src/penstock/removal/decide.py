@@ -17,7 +17,7 @@ from penstock.core.values.table import TableName
 
 @slotted
 class UndoTable:
-    """A row of undo_tables.sql: a table with rows of a load, and the transactions that stored them."""
+    """A row of undo_tables.sql: a table of a load, and the transactions that stored rows."""
 
     schema: str
     name: str
@@ -33,6 +33,8 @@ class UndoTable:
     referrers: list[str]
     # The rows that the load has stored, by the ledger.
     rows: int
+    # The records that row triggers have skipped, by the ledger. They may have stored them elsewhere.
+    suppressed: int
     # Whether the ledger has the transactions of all these rows.
     is_known: bool
     # Whether so many transactions have followed that xmin does not tell the load's rows from others.
@@ -119,7 +121,7 @@ def refuse_load(load_id: str, *, meaning: str, job: str | None, is_partial: bool
 def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool) -> list[UndoTable]:
     """Raise TargetError if the rows of a load cannot be told from others. Return the tables that exist.
 
-    With `is_partial`, other tables may have been dropped.
+    With `is_partial`, other tables may have been dropped, and triggers may have stored records elsewhere.
     """
     here = [each for each in tables if each.oid is not None and each.kind is not None]
     gone = next((each for each in tables if each not in here), None)
@@ -144,6 +146,14 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool
             )
         if each.is_old:
             raise _refusal(load_id, "2^31 transactions have followed, so that its rows cannot be told from others")
+        if each.suppressed and not is_partial:
+            raise TargetError(
+                f"load {load_id} cannot be undone as a whole: row triggers skipped"
+                f' {count_nouns(each.suppressed, "record")} of table "{each.table}"',
+                detail="They may have stored them elsewhere, and undo does not find such rows.",
+                hint="Use --partial to remove the rows of the table alone. Rows elsewhere stay, and are stored a "
+                "second time if the files are loaded again.",
+            )
     return here
 
 

@@ -2,14 +2,17 @@
 -- returns ledger.values.StayingRows; needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f staying.sql
 --
--- Rows of a dropped table, or of a table that a later load has truncated, do not count. Staged rows are in the table
--- once they are merged. Rows of a replacing table are in the table once the load is complete.
+-- Records that row triggers skipped count too: the triggers may have stored them elsewhere. Rows of a dropped table, or
+-- of a table that a later load has truncated, do not count. Staged rows are in the table once they are merged. Rows of
+-- a replacing table are in the table once the load is complete.
 \set object_oid `cat parts/object_oid.sql`
 \set origin `cat parts/origin.sql`
 \set target_oid `cat parts/target_oid.sql`
-SELECT pg_catalog.concat_ws('.', nullif(s.schema, ''), s."table") AS "table", pg_catalog.sum(s.rows)::int8 AS rows
+SELECT pg_catalog.concat_ws('.', nullif(s.schema, ''), s."table") AS "table",
+       pg_catalog.sum(s.rows)::int8 AS rows,
+       pg_catalog.sum(s.suppressed)::int8 AS suppressed
   FROM (
-           SELECT :object_oid AS oid, o.target_schema AS schema, o.target_table AS "table", r.rows
+           SELECT :object_oid AS oid, o.target_schema AS schema, o.target_table AS "table", r.rows, r.suppressed
              FROM ONLY :"ledger".objects AS o
              JOIN ONLY :"ledger".ranges AS r ON r.load = o.load AND r.object = o.number
              JOIN ONLY :"ledger".loads AS l ON l.id = o.load
@@ -22,7 +25,7 @@ SELECT pg_catalog.concat_ws('.', nullif(s.schema, ''), s."table") AS "table", pg
                          AND (t.kind = 'staging' OR (t.kind = 'replacement' AND l.state = 'running'))
                   )
            UNION ALL
-           SELECT :target_oid, t.target_schema, t.target_table, t.inserted + t.updated
+           SELECT :target_oid, t.target_schema, t.target_table, t.inserted + t.updated, t.suppressed
              FROM ONLY :"ledger".targets AS t
             WHERE t.load = :'load'
               AND t.kind = 'staging'
@@ -39,4 +42,5 @@ SELECT pg_catalog.concat_ws('.', nullif(s.schema, ''), s."table") AS "table", pg
        )
  GROUP BY 1
 HAVING pg_catalog.sum(s.rows) > 0
+    OR pg_catalog.sum(s.suppressed) > 0
  ORDER BY 1;

@@ -215,7 +215,8 @@ def prune(older_than: OlderThan, as_json: Json = False, **options: Any) -> None:
 def forget(load_id: NewestId, keep_rows: KeepRows = False, **options: Any) -> None:
     """Remove a load from the ledger, and the tables created for it. Its objects then count as not loaded.
 
-    A running load is refused. A load that has rows in its tables is refused without --keep-rows.
+    A running load is refused. A load that has rows in its tables, or of which row triggers skipped records, is refused
+    without --keep-rows.
     """
     with open_ledger(options) as view:
         whole_id = view.find_newest(load_id)
@@ -224,6 +225,7 @@ def forget(load_id: NewestId, keep_rows: KeepRows = False, **options: Any) -> No
     for each in staying:
         Messages().note(
             f'{count_nouns(each.rows, "row")} of it {"remains" if each.rows == 1 else "remain"} in "{each.table}"'
+            f"{each.elsewhere}"
         )
 
 

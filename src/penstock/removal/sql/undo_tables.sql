@@ -1,4 +1,4 @@
--- undo_tables.sql: the tables that hold rows of a load, and the transactions that have stored them
+-- undo_tables.sql: the tables for which a load has had records, and the transactions that have stored rows
 -- returns removal.decide.UndoTable; needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f undo_tables.sql
 --
@@ -37,6 +37,7 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
             ORDER BY 1
        ) AS referrers,
        pg_catalog.sum(s.rows)::int8 AS rows,
+       pg_catalog.sum(s.suppressed)::int8 AS suppressed,
        pg_catalog.bool_and(s.transaction IS NOT NULL) AS is_known,
        coalesce(
            pg_catalog.bool_or(
@@ -54,11 +55,12 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
                   :object_oid AS oid,
                   o.origin = :origin AS is_here,
                   r.rows,
+                  r.suppressed,
                   (pg_catalog.to_jsonb(r) ->> 'transaction')::xid8 AS transaction
              FROM ONLY :"ledger".objects AS o
              JOIN ONLY :"ledger".ranges AS r ON r.load = o.load AND r.object = o.number
             WHERE o.load = :'load'
-              AND r.rows <> 0
+              AND (r.rows <> 0 OR r.suppressed <> 0)
               AND NOT EXISTS (
                       SELECT
                         FROM ONLY :"ledger".targets AS t
@@ -72,11 +74,12 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
                   :target_oid,
                   t.origin = :origin,
                   t.inserted,
+                  t.suppressed,
                   (pg_catalog.to_jsonb(t) ->> 'transaction')::xid8
              FROM ONLY :"ledger".targets AS t
             WHERE t.load = :'load'
               AND t.kind = 'staging'
-              AND t.inserted <> 0
+              AND (t.inserted <> 0 OR t.suppressed <> 0)
        ) AS s
   LEFT JOIN pg_catalog.pg_class AS c ON c.oid = s.oid
   LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
