@@ -459,6 +459,19 @@ def test_records_that_triggers_may_have_stored_elsewhere_are_told(
     assert not has_load(loads, load_id)
 
 
+def test_load_into_a_view_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """Its trigger has stored the rows in other tables."""
+    loads.execute(
+        "CREATE VIEW v AS SELECT * FROM t; CREATE FUNCTION into_t() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " INSERT INTO t VALUES (NEW.*); RETURN NEW; END $$;"
+        "CREATE TRIGGER x INSTEAD OF INSERT ON v FOR EACH ROW EXECUTE FUNCTION into_t()"
+    )
+    load_id = run(loads, write(tmp_path / "a", range(300)), into="v")
+    error = refuse(loads, load_id, '"public.v" is a view', partial=True)
+    assert "--keep-rows" in str(error.hint)
+    refuse(loads, load_id, "is a view", plan=True)
+
+
 @pytest.mark.parametrize("how", ["dump", "template"])
 def test_copy_of_the_database_is_refused(loads: Loads, tmp_path: Path, pg18: PgServer, how: str) -> None:
     """Its rows have other transactions, or those of a database that is not this one."""

@@ -137,6 +137,8 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool
             raise _refusal(
                 load_id, f'table "{each.table}" is a copy, or was restored: its rows have other transactions'
             )
+        if each.kind == "v":
+            raise _refusal(load_id, f'"{each.table}" is a view, whose triggers have stored the rows elsewhere')
         if not each.is_known:
             raise _refusal(load_id, "an older version of penstock, or one in another database, has stored rows of it")
         if not each.may_delete:
