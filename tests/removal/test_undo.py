@@ -20,13 +20,15 @@ from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
 from penstock.core.values.job import LoadRules, Transform
 from penstock.removal.decide import refuse_load
+from support.command import run_process
 from support.dumps import copy_as_template, dump_and_restore
-from support.loads import IMPATIENT, Loads, target
+from support.loads import IMPATIENT, Loads, await_end_of_backends, target
 from support.modes import Killed, killing_at, mode_target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.core.values.job import Indexes
     from support.servers import PgServer
 
 BATCH = 2000
@@ -408,6 +410,34 @@ def test_tables_that_refer_to_each_other_are_undone_together(loads: Loads, tmp_p
     undone = penstock.undo(load_id, to=loads.conninfo)
     assert [(each.table, each.rows) for each in undone.tables] == [("public.cust", 300), ("public.ord", 300)]
     assert (loads.count("cust"), loads.count("ord")) == (0, 0)
+
+
+@pytest.mark.parametrize("indexes", ["rebuild", "keep"])
+@pytest.mark.parametrize("pieces", [1, 50])
+def test_keys_that_a_killed_load_has_dropped_are_told(
+    loads: Loads, tmp_path: Path, indexes: Indexes, pieces: int
+) -> None:
+    """The foreign key of table c does not hold then. It does if only autovacuum is left paused."""
+    loads.execute("ALTER TABLE t ADD PRIMARY KEY (a); CREATE TABLE c (a int REFERENCES t)")
+    left = itertools.count(pieces, -1)
+
+    def die(_number: int) -> None:
+        if not next(left):
+            raise Killed
+
+    loads.at_piece = die
+    rules = replace(IMPATIENT, indexes=indexes, autovacuum="pause")
+    with pytest.raises(Killed):
+        loads.run(target(write(tmp_path / "a", range(3000))), rules=rules, batch_bytes=BATCH)
+    await_end_of_backends(loads)
+    assert (loads.count() > 2) == (pieces > 1)
+    is_dropped = indexes == "rebuild"
+    planned = penstock.undo("latest", to=loads.conninfo, plan=True)
+    assert [each.code for each in planned.warnings] == ["not-restored"] * is_dropped
+    done = run_process("undo", "latest", "--to", loads.conninfo, "--json")
+    assert (done.code, len(done.object["warnings"])) == (0, is_dropped)
+    assert ('warning: a load has dropped keys of table "public.t"' in done.err) == is_dropped
+    assert loads.rows() == sorted(OLD, key=repr)
 
 
 def test_trigger_that_keeps_rows_is_told(loads: Loads, tmp_path: Path) -> None:

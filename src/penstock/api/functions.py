@@ -361,7 +361,11 @@ def undo(
     the unchanged rows are removed. With `plan`, rows are only counted. Raises TargetError, DataError, ServerError.
     """
     with _open_ledger(to, options, allows_standby=plan) as view:
-        return view.undo(view.find_newest(load_id), is_partial=partial, only_planned=plan)
+        outcome = view.undo(view.find_newest(load_id), is_partial=partial, only_planned=plan)
+    warnings = tuple(reword_notice(notice, {}) for notice in outcome.warnings)
+    for notice in warnings:
+        log_warning(notice)
+    return replace(outcome, warnings=warnings)
 
 
 @takes(ACCESS_KEYWORDS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.options import LEDGER, Json, NewestId, Quiet, open_ledger, takes
-from penstock.cli.output import Messages, write_result
+from penstock.cli.output import Messages, show_warning, shown_warnings, write_result
 from penstock.core.units import count_nouns
 from penstock.core.values.server import describe_server
 
@@ -51,8 +51,10 @@ def undo(
             began = f"began at {record.began_at:%Y-%m-%d %H:%M:%S%z} into {', '.join(record.tables)}"
             Messages(is_quiet=quiet).note(f"undoing load {whole_id}, which {began}")
         outcome = view.undo(whole_id, is_partial=partial, only_planned=plan)
+    for notice in outcome.warnings:
+        show_warning(notice)
     if as_json:
-        write_result(asdict(outcome))
+        write_result(asdict(outcome) | {"warnings": shown_warnings()})
     elif not quiet:
         write_result(list(describe_undo(outcome, is_planned=plan)))
 

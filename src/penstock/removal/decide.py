@@ -6,12 +6,14 @@ The module also has what an undo reads from the ledger, and what it has removed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from penstock.changes.values import Change
 from penstock.core.errors import PenstockError, TargetError
 from penstock.core.slotted import slotted
 from penstock.core.units import count_nouns
+from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
 
 
@@ -71,6 +73,7 @@ class UndoOutcome:
     tables: tuple[UndoneTable, ...]
     # How many of the load's files another load has loaded into the same table, too.
     shared: int = 0
+    warnings: tuple[Notice, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -157,6 +160,28 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool
                 "second time if the files are loaded again.",
             )
     return here
+
+
+def warn_unkeyed(changes: Iterable[Change], load_id: str, tables: Iterable[UndoTable]) -> list[Notice]:
+    """Return a warning for each table whose keys are dropped, by the load or such that it involves one of `tables`.
+
+    `changes` are those that are recorded and not restored.
+    """
+    oids = {each.oid for each in tables}
+    unkeyed = [
+        str(each.target)
+        for each in changes
+        if each.kind in ("constraint", "reference") and not each.is_copied
+        if each.load_id == load_id or oids & {each.target_oid, *each.relations}
+    ]
+    return [
+        Notice(
+            code="not-restored",
+            message=f'a load has dropped keys of table "{table}" and not restored them: foreign keys may not hold',
+            hint="Run penstock repair before undo. If rows of this load keep it from restoring the keys, run it after.",
+        )
+        for table in dict.fromkeys(unkeyed)
+    ]
 
 
 def find_difference(load_id: str, tables: Sequence[UndoneTable], *, is_partial: bool) -> PenstockError | None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
+from penstock.changes.records import read_changes
 from penstock.core.catalogue.catalog import read_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
@@ -20,7 +21,15 @@ from penstock.ledger.listing import hold_load, no_such_load, refuse_at_work, rem
 from penstock.ledger.locks import compose_query
 from penstock.ledger.rejects import RejectStore
 from penstock.ledger.rights import read_rights
-from penstock.removal.decide import UndoneTable, UndoOutcome, UndoTable, find_difference, refuse_load, refuse_tables
+from penstock.removal.decide import (
+    UndoneTable,
+    UndoOutcome,
+    UndoTable,
+    find_difference,
+    refuse_load,
+    refuse_tables,
+    warn_unkeyed,
+)
 
 # foreign_key_violation, and restrict_violation of PostgreSQL 18 and later.
 _STILL_REFERENCED = ("23503", "23001")
@@ -56,13 +65,21 @@ def undo_load(
         rights.refuse_other_role("undo")
         tables = _find_tables(connection, ledger_schema, load_id, is_partial=is_partial)
         shared = _count_shared(connection, ledger_schema, load_id)
+        warnings = warn_unkeyed(read_changes(connection, ledger_schema), load_id, tables)
         if not only_planned:
             remove_load(connection, ledger_schema, rights)
             connection.execute(commit_durably())
         done = tuple(_count(connection, each) for each in tables) if only_planned else _delete(connection, tables)
         if (error := find_difference(load_id, done, is_partial=is_partial)) is not None:
             raise error
-    return UndoOutcome(load_id=load_id, server=server.name, database=server.database, tables=done, shared=shared)
+    return UndoOutcome(
+        load_id=load_id,
+        server=server.name,
+        database=server.database,
+        tables=done,
+        shared=shared,
+        warnings=tuple(warnings),
+    )
 
 
 def _find_tables(connection: Connection, schema: str, load_id: str, *, is_partial: bool) -> list[UndoTable]:
