@@ -315,6 +315,22 @@ def test_insert_new_whose_rows_were_changed_or_doubled_is_told(loads: Loads, tmp
     refuse(loads, load_id, "more rows", partial=True)
 
 
+def test_later_loads_that_skipped_records_with_existing_keys_are_told(loads: Loads, tmp_path: Path) -> None:
+    """They may have skipped them because of this load's rows; those loads' files bring them, if loaded again."""
+    loads.execute(KEYED)
+    run(loads, write(tmp_path / "earlier", range(5, 10)), "insert-new", key=("a",))
+    first = run(loads, write(tmp_path / "first", range(20, 23)))
+    second = mode_target(write(tmp_path / "second", range(21, 24)), "insert-new", key=("a",))
+    second_id = str(loads.run(second).load_id)
+    run(loads, write(tmp_path / "third", range(30, 33)), "insert-new", key=("a",))
+    planned = penstock.undo(first, to=loads.conninfo, plan=True)
+    assert [each.code for each in planned.warnings] == ["existing-keys"]
+    assert second_id in str(planned.warnings[0].hint)
+    assert penstock.undo(first, to=loads.conninfo) == planned
+    assert loads.run(second, rules=replace(IMPATIENT, again=True)).rows == 2
+    assert [n for n in numbers(loads) if 20 <= n < 30] == [21, 22, 23]
+
+
 def test_interrupted_insert_new_has_stored_no_rows(loads: Loads, tmp_path: Path) -> None:
     """Its staging table goes, and the ledger's record of it."""
     loads.execute(KEYED)

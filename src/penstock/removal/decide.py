@@ -33,6 +33,8 @@ class UndoTable:
     may_delete: bool
     # The foreign keys that refer to the table, each with what it does when rows are deleted.
     referrers: list[str]
+    # The later loads that have skipped records because rows of the table had their keys.
+    skipping: list[str]
     # The rows that the load has stored, by the ledger.
     rows: int
     # The records that row triggers have skipped, by the ledger. They may have stored them elsewhere.
@@ -181,6 +183,21 @@ def warn_unkeyed(changes: Iterable[Change], load_id: str, tables: Iterable[UndoT
             hint="Run penstock repair before undo. If rows of this load keep it from restoring the keys, run it after.",
         )
         for table in dict.fromkeys(unkeyed)
+    ]
+
+
+def warn_skipped(tables: Iterable[UndoTable]) -> list[Notice]:
+    """Return a warning for each table of which later loads have skipped records, perhaps because of the load's rows."""
+    return [
+        Notice(
+            code="existing-keys",
+            message=f"{count_nouns(len(each.skipping), 'later load')} skipped records of table"
+            f' "{each.table}" whose keys existed',
+            hint="If rows of the undone load had these keys, the table has no such rows after the undo. Then load the "
+            f"files of these loads again, with --again: {', '.join(each.skipping)}.",
+        )
+        for each in tables
+        if each.skipping and each.rows
     ]
 
 

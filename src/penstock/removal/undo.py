@@ -28,6 +28,7 @@ from penstock.removal.decide import (
     find_difference,
     refuse_load,
     refuse_tables,
+    warn_skipped,
     warn_unkeyed,
 )
 
@@ -65,7 +66,7 @@ def undo_load(
         rights.refuse_other_role("undo")
         tables = _find_tables(connection, ledger_schema, load_id, is_partial=is_partial)
         shared = _count_shared(connection, ledger_schema, load_id)
-        warnings = warn_unkeyed(read_changes(connection, ledger_schema), load_id, tables)
+        warnings = warn_unkeyed(read_changes(connection, ledger_schema), load_id, tables) + warn_skipped(tables)
         if not only_planned:
             remove_load(connection, ledger_schema, rights)
             connection.execute(commit_durably())

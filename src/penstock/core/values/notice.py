@@ -23,6 +23,7 @@ WarningCode = Literal[
     "empty",
     "empty-field",
     "end-of-data",
+    "existing-keys",
     "file-skipped",
     "first-line",
     "folder-empty",

@@ -36,6 +36,21 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
               AND k.conparentid = 0
             ORDER BY 1
        ) AS referrers,
+       ARRAY(
+           SELECT l.id::text
+             FROM ONLY :"ledger".loads AS l
+             JOIN ONLY :"ledger".loads AS b ON b.id = :'load'
+            WHERE l.id <> b.id
+              AND (l.event > coalesce(b.begin_event, b.event) OR l.state = 'running')
+              AND EXISTS (
+                      SELECT
+                        FROM ONLY :"ledger".targets AS t
+                       WHERE t.load = l.id
+                         AND t.existing > 0
+                         AND :target_oid = s.oid
+                  )
+            ORDER BY l.event
+       ) AS skipping,
        pg_catalog.sum(s.rows)::int8 AS rows,
        pg_catalog.sum(s.suppressed)::int8 AS suppressed,
        pg_catalog.bool_and(s.transaction IS NOT NULL) AS is_known,
