@@ -103,12 +103,9 @@ class Restored:
                 first.hint = f"{first.hint or ''} Indexes were not rebuilt: run penstock repair.".strip()
             raise first
 
-    def note(self, change: Change, seconds: float, *, name: str | None = None) -> None:
-        """Add a restored object and how long that took. Seconds of several calls for one object are added up.
-
-        `name` replaces the name of the changed object, so that several changes count as one object.
-        """
-        found = Rebuilt(kind=change.kind, name=name or change.name, table=str(change.target), seconds=seconds)
+    def note(self, change: Change, seconds: float) -> None:
+        """Add a restored object and how long that took. Seconds of several calls for one object are added up."""
+        found = Rebuilt(kind=change.kind, name=change.name, table=str(change.target), seconds=seconds)
         for number, other in enumerate(self.rebuilt):
             if replace(other, seconds=seconds) == found:
                 self.rebuilt[number] = replace(other, seconds=other.seconds + seconds)

@@ -231,6 +231,30 @@ def test_foreign_keys_come_back_though_a_key_does_not(loads: Loads, path: Path) 
     assert loads.execute(foreign_keys) == [("child_a_fkey",), ("f",)]
 
 
+def die_after_the_drop(loads: Loads, path: Path) -> None:
+    """Have the loader of table t die before its first row, when its keys and indexes are dropped."""
+
+    def die(_number: int) -> None:
+        raise Killed
+
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        loads.run(target(path), rules=REBUILD)
+    loads.at_piece = None
+    assert loads.indexes() == []
+
+
+def test_a_key_without_its_constraint_is_not_said_to_be_restored(loads: Loads, path: Path) -> None:
+    """Its index alone was built."""
+    die_after_the_drop(loads, path)
+    loads.execute("ALTER TABLE t ALTER a DROP NOT NULL; INSERT INTO t VALUES (NULL, 'x')")
+    done = loads.repair()
+    assert [error.sqlstate for error in done.errors] == ["23502"]
+    assert [each.name for each in done.rebuilt] == ["i"]
+    loads.execute("TRUNCATE t")
+    assert [each.name for each in loads.repair().rebuilt] == ["t_pkey"]
+
+
 @pytest.mark.part("rest")
 def test_a_key_that_is_not_wanted_any_more_is_given_up(loads: Loads, path: Path, second: Path) -> None:
     """By its name alone, which must be that of something missing; nothing of the table changes, and loads go on."""

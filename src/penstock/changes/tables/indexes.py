@@ -197,6 +197,8 @@ class _Rebuild:
         self._done = done
         # The parent of each index or foreign key, None if it has no parent.
         self._parents: dict[PartId, PartId | None] = {}
+        # The seconds that the rebuild of each topmost parent has taken so far.
+        self._seconds: dict[PartId, float] = {}
 
     # ---------------------------------------------------------------- indexes and keys
 
@@ -254,7 +256,7 @@ class _Rebuild:
             order_by_cost(changes, sizes),
             sizes=sizes,
             build=self._build_one,
-            note=self._note,
+            note=lambda change, seconds: self._note(change, seconds, is_whole=_is_done_at_once(change)),
             look=look,
         ).run()
 
@@ -376,12 +378,19 @@ class _Rebuild:
         with recording_failure(connection or self._connection, self._schema, change):
             self._context.with_locks(act, relations=relations, what=what, connection=connection)
 
-    def _note(self, change: Change, seconds: float) -> None:
-        """Add what was rebuilt to the result, under the name of its topmost parent."""
+    def _top_of(self, change: Change) -> PartId:
+        """Return the id of the topmost parent that has a record, or of the change itself."""
         top = part_id_of(change)
-        while (parent := self._parents.get(top)) is not None:
+        while (parent := self._parents.get(top)) in self._parents and parent is not None:
             top = parent
-        self._done.note(change, seconds, name=top[1])
+        return top
+
+    def _note(self, change: Change, seconds: float, *, is_whole: bool = True) -> None:
+        """Count the seconds of what was rebuilt. Add it to the result if it is whole and its parent has no record."""
+        top = self._top_of(change)
+        self._seconds[top] = self._seconds.get(top, 0.0) + seconds
+        if is_whole and top == part_id_of(change):
+            self._done.note(change, self._seconds.pop(top))
 
 
 def _locks_table(change: Change) -> bool:
