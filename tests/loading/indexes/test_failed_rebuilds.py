@@ -12,7 +12,7 @@ import pytest
 
 from penstock.api.ledger_view import LedgerView
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.core.errors import DataError, TargetError
+from penstock.core.errors import DataError, ServerError, TargetError
 from penstock.core.values.job import LoadRules
 from penstock.restore.repair import Repairer
 from support.codes import has_code
@@ -231,6 +231,23 @@ def test_foreign_keys_come_back_though_a_key_does_not(loads: Loads, path: Path) 
     assert loads.execute(foreign_keys) == [("child_a_fkey",), ("f",)]
 
 
+def test_a_key_that_rows_fit_stands_though_another_does_not(loads: Loads, tmp_path: Path) -> None:
+    """Its constraint is there again, and so is the foreign key that relies on it."""
+    loads.execute("CREATE TABLE u (id int PRIMARY KEY, a int UNIQUE)")
+    loads.execute("CREATE TABLE child (id int REFERENCES u ON DELETE CASCADE)")
+    path = write_to(tmp_path / "u.csv", "id,a\n1,1\n2,1\n")
+    with pytest.raises(DataError, match="u_a_key") as caught:
+        loads.run(target(path, into="u"), rules=REBUILD)
+    assert "more could not be rebuilt" not in str(caught.value.detail)
+    query = (
+        "SELECT conname::text FROM pg_constraint WHERE contype IN ('p', 'u', 'f') AND conrelid = ANY (%s) ORDER BY 1"
+    )
+    tables = "ARRAY['u', 'child']::regclass[]"
+    assert loads.execute(query.replace("%s", tables)) == [("child_id_fkey",), ("u_pkey",)]
+    with pytest.raises(psycopg.errors.ForeignKeyViolation):
+        loads.execute("INSERT INTO child VALUES (4711)")
+
+
 def die_after_the_drop(loads: Loads, path: Path) -> None:
     """Have the loader of table t die before its first row, when its keys and indexes are dropped."""
 
@@ -244,6 +261,45 @@ def die_after_the_drop(loads: Loads, path: Path) -> None:
     assert loads.indexes() == []
 
 
+def test_indexes_that_cannot_be_built_keep_no_other_away(loads: Loads, path: Path) -> None:
+    """All others are rebuilt; the error counts those that are not."""
+    indexes = [f"CREATE INDEX a{number} ON t (a, b)" for number in range(3)]
+    loads.execute(
+        "; ".join([*indexes, "CREATE INDEX j ON t (b DESC)", "ALTER TABLE t ADD COLUMN c int DEFAULT 1 UNIQUE"])
+    )
+    die_after_the_drop(loads, path)
+    loads.execute("ALTER TABLE t RENAME a TO aa")
+    done = loads.repair()
+    assert loads.indexes() == ["i", "j", "t_c_key"]
+    assert len(done.errors) == 4
+    with pytest.raises(TargetError, match='column "a" was changed') as caught:
+        done.raise_first()
+    assert "3 more could not be rebuilt" in str(caught.value.detail)
+    assert run_command(loads, "repair", "--forget-missing", "a0,a1,a2,t_pkey").returncode == 0
+    assert loads.repair().errors == []
+
+
+@pytest.mark.parametrize("way", ["drop", "forget"])
+def test_an_index_whose_name_another_has_keeps_no_other_away(loads: Loads, path: Path, second: Path, way: str) -> None:
+    """The user drops the other, or forgets the one that was dropped, and keeps the other."""
+    die_after_the_drop(loads, path)
+    loads.execute("CREATE INDEX i ON t (a)")
+    (error,) = loads.repair().errors
+    assert "is not the one that was dropped" in error.message
+    assert loads.indexes() == ["i", "t_pkey"]
+    with pytest.raises(TargetError, match='lacks index "i" because a rebuild failed'):
+        loads.run(target(second), rules=AUTO)
+    if way == "drop":
+        loads.execute("DROP INDEX i")
+    else:
+        assert run_command(loads, "repair", "--forget-missing", "i").returncode == 0
+    assert loads.repair().errors == []
+    assert loads.indexes() == ["i", "t_pkey"]
+    columns = loads.execute("SELECT pg_get_indexdef('i'::regclass, 1, false)")
+    assert columns == [("b" if way == "drop" else "a",)]
+    assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
+
+
 def test_a_key_without_its_constraint_is_not_said_to_be_restored(loads: Loads, path: Path) -> None:
     """Its index alone was built."""
     die_after_the_drop(loads, path)
@@ -253,6 +309,40 @@ def test_a_key_without_its_constraint_is_not_said_to_be_restored(loads: Loads, p
     assert [each.name for each in done.rebuilt] == ["i"]
     loads.execute("TRUNCATE t")
     assert [each.name for each in loads.repair().rebuilt] == ["t_pkey"]
+
+
+def test_an_index_of_one_partition_that_cannot_be_built_keeps_no_other_away(ledger18: str, path: Path) -> None:
+    """It keeps the partitioned table's away alone, which is not said to be restored."""
+    loads = Loads(ledger18, piece_bytes=20)
+    loads.execute(
+        "CREATE TABLE t (a int UNIQUE, b text) PARTITION BY RANGE (a); CREATE INDEX i ON t (b);"
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10); CREATE TABLE t2 PARTITION OF t DEFAULT"
+    )
+    die_after_the_drop(loads, path)
+    loads.execute("INSERT INTO t VALUES (1, 'x'), (1, 'y'), (11, 'z')")
+    done = loads.repair()
+    assert [error.sqlstate for error in done.errors] == ["23505"]
+    assert [each.name for each in done.rebuilt] == ["i"]
+    assert loads.indexes() == ["i"]
+    loads.execute("DELETE FROM t WHERE b = 'y'")
+    assert [each.name for each in loads.repair().rebuilt] == ["t_a_key"]
+
+
+def test_a_lock_that_is_not_given_ends_the_rebuild_at_once(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every other index would wait for it as long."""
+    monkeypatch.setattr("penstock.loading.indexes.table_changes.PATIENCE_S", 0.0)
+    loads.execute("; ".join(f"CREATE INDEX i{number} ON t (b)" for number in range(20)))
+    path.write_text("a,b\n1,x\n2,y\n")
+    with psycopg.connect(loads.conninfo) as writer:
+        loads.at_piece = lambda _number: writer.execute("DELETE FROM t WHERE false") and None
+        with pytest.raises(ServerError, check=has_code("55P03")) as caught:
+            loads.run(target(path), rules=REBUILD)
+    assert "more could not be rebuilt" not in str(caught.value.detail)
+    assert loads.indexes() == []
+    loads.repair().raise_first()
+    assert len(loads.indexes()) == 22
 
 
 @pytest.mark.part("rest")

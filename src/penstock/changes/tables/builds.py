@@ -130,7 +130,8 @@ class Builders:
         *,
         # The bytes of the tables, by OID.
         sizes: Mapping[int, int],
-        build: Callable[[Connection, Change], float],
+        # Returns the seconds that a build took, None if it failed and the others are to be built.
+        build: Callable[[Connection, Change], float | None],
         note: Callable[[Change, float], None],
         # Called every 0.5 s by the waiting thread, with the number of finished indexes, and with the unfinished indexes
         # by the pid of the backend that builds each.
@@ -151,7 +152,10 @@ class Builders:
         self._connections: list[Connection] = []
 
     def run(self) -> None:
-        """Build all indexes. Raises the first error of any thread after all threads have ended."""
+        """Build all indexes. Raises the first error of any thread after all threads have ended.
+
+        After an error that `build` raises, no further build is started.
+        """
         with (
             holding_interrupts() as interrupts,
             ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild") as pool,
@@ -211,8 +215,9 @@ class Builders:
                     seconds = self._build(connection, change)
                     with self._lock:
                         del self._building[pid]
-                        self._done += 1
-                        self._note(change, seconds)
+                        if seconds is not None:
+                            self._done += 1
+                            self._note(change, seconds)
         except BaseException:
             self._stop()
             raise

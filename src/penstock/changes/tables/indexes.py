@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from psycopg import sql
@@ -42,6 +43,7 @@ from penstock.changes.tables.rebuild import (
     build_index,
     complete_index,
     drop_records,
+    is_lasting,
     lock_for_build,
     make_parent_index,
     recording_failure,
@@ -159,7 +161,8 @@ class IndexesAndKeys:
     def restore(self, context: Context, changes: Sequence[Change], done: Restored) -> Sequence[Change]:
         """Rebuild the indexes, primary keys and other constraints of a table and its partitions.
 
-        Each rebuild also removes its record, so no change is returned.
+        If the rebuild of one fails, the others are rebuilt all the same. Each rebuild also removes its record, so no
+        change is returned.
         """
         _Rebuild(context, done).rebuild_indexes([change for change in changes if not is_foreign_key(change)])
         return ()
@@ -197,22 +200,27 @@ class _Rebuild:
         self._done = done
         # The parent of each index or foreign key, None if it has no parent.
         self._parents: dict[PartId, PartId | None] = {}
+        # The indexes and keys that could not be rebuilt, and all above them.
+        self._failed: set[PartId] = set()
         # The seconds that the rebuild of each topmost parent has taken so far.
         self._seconds: dict[PartId, float] = {}
 
     # ---------------------------------------------------------------- indexes and keys
 
     def rebuild_indexes(self, changes: Sequence[Change]) -> None:
+        """Rebuild all indexes but those whose rebuild fails, such as a key that rows violate, and their parents."""
         self._add_parents(changes)
         found = capture_many(self._connection, {change.relation_oid for change in changes}, what="indexes")
         absent, rest, parents, done_with = [], [], [], []
         for change in changes:
             parts = found.get(change.relation_oid)
-            state = look_at(parts, change)
+            state = None
+            with self._keeping_error(change), recording_failure(self._connection, self._schema, change):
+                state = look_at(parts, change)
             if state in ("gone", "there"):
                 done_with.append(change)
-            elif state == "made":
-                # Skip the object. It is attached when the parent's object is rebuilt.
+            elif state in (None, "made"):
+                # Skip the object. If it is made, it is attached when the parent's object is rebuilt.
                 continue
             elif parts is not None and parts.table.kind == "p":
                 parents.append(change)
@@ -220,14 +228,37 @@ class _Rebuild:
                 absent.append(change)
             else:
                 rest.append((change, state))
+        # If a partition's object is refused, all records stay: the user may have to drop what was created above it.
+        done_with = [change for change in done_with if self._top_of(change) not in self._failed]
         drop_records(self._connection, self._schema, done_with)
         self._build(absent)
         # Adding a constraint locks the table exclusively for a moment, so constraints are added one after another.
-        rest += [(change, "begun") for change in absent if not _is_done_at_once(change)]
+        built = [change for change in absent if part_id_of(change) not in self._failed]
+        rest += [(change, "begun") for change in built if not _is_done_at_once(change)]
         for change, state in sorted(rest, key=lambda each: each[0].number):
-            self._finish_index(change, is_absent=state == "absent")
+            with self._keeping_error(change):
+                self._finish_index(change, is_absent=state == "absent")
         for change in order_by_depth(parents, self._parents):
-            self._make_parent(change, changes, make=make_parent_index)
+            if part_id_of(change) not in self._failed:
+                with self._keeping_error(change):
+                    self._make_parent(change, changes, make=make_parent_index)
+
+    @contextmanager
+    def _keeping_error(self, change: Change) -> Iterator[None]:
+        """Add an error of the block to the result, so that the other objects are rebuilt.
+
+        An error that is not lasting is raised: the others would wait for the same lock, or have no connection either.
+        """
+        try:
+            yield
+        except PenstockError as error:
+            if not is_lasting(error):
+                raise
+            self._done.errors.append(error)
+            part: PartId | None = part_id_of(change)
+            while part is not None and part not in self._failed:
+                self._failed.add(part)
+                part = self._parents.get(part)
 
     def _finish_index(self, change: Change, *, is_absent: bool) -> None:
         began_s = self._context.clock()
@@ -242,7 +273,7 @@ class _Rebuild:
     def _build(self, changes: Sequence[Change]) -> None:
         """Build indexes in several sessions.
 
-        After the first error no further build is started. Raises PenstockError.
+        After an error that is not lasting, no further build is started, and it is raised.
         """
         if not changes:
             return
@@ -260,15 +291,16 @@ class _Rebuild:
             look=look,
         ).run()
 
-    def _build_one(self, connection: Connection, change: Change) -> float:
+    def _build_one(self, connection: Connection, change: Change) -> float | None:
         began_s = self._context.clock()
 
         def act() -> None:
             lock_for_build(connection, change)
             build_index(connection, self._schema, change)
 
-        self._with_locks(act, change, connection=connection)
-        return self._context.clock() - began_s
+        with self._keeping_error(change):
+            self._with_locks(act, change, connection=connection)
+        return None if part_id_of(change) in self._failed else self._context.clock() - began_s
 
     def _report_progress(self, count: int, done: int, building: Mapping[int, Change]) -> None:
         steps = read_build_progress(self._connection, {pid: change.name for pid, change in building.items()})

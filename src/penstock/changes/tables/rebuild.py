@@ -148,7 +148,7 @@ def recording_failure(connection: Connection, schema: str, change: Change) -> It
     try:
         yield
     except PenstockError as error:
-        if not error.is_transient and error.sqlstate not in _PASSING:
+        if is_lasting(error):
             # Take only the first line of the detail. It comes from the server, and names the key of a row that violates
             # the constraint.
             why = ". ".join(filter(None, (error.message, (error.detail or "").partition("\n")[0])))
@@ -158,6 +158,11 @@ def recording_failure(connection: Connection, schema: str, change: Change) -> It
             except PenstockError as trouble:
                 _log.warning("what could not be restored is not recorded: %s", trouble.message)
         raise
+
+
+def is_lasting(error: PenstockError) -> bool:
+    """Return whether the next attempt will fail too: not after errors of locks, cancels and lost connections."""
+    return not error.is_transient and error.sqlstate not in _PASSING
 
 
 def drop_records(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
