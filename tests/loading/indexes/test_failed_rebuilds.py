@@ -262,7 +262,7 @@ def die_after_the_drop(loads: Loads, path: Path) -> None:
 
 
 def test_indexes_that_cannot_be_built_keep_no_other_away(loads: Loads, path: Path) -> None:
-    """All others are rebuilt; the error counts those that are not."""
+    """All others are rebuilt; the error counts those that are not, and its hint names what forgets each of them."""
     indexes = [f"CREATE INDEX a{number} ON t (a, b)" for number in range(3)]
     loads.execute(
         "; ".join([*indexes, "CREATE INDEX j ON t (b DESC)", "ALTER TABLE t ADD COLUMN c int DEFAULT 1 UNIQUE"])
@@ -275,6 +275,8 @@ def test_indexes_that_cannot_be_built_keep_no_other_away(loads: Loads, path: Pat
     with pytest.raises(TargetError, match='column "a" was changed') as caught:
         done.raise_first()
     assert "3 more could not be rebuilt" in str(caught.value.detail)
+    (name,) = [name for name in ("a0", "a1", "a2", "t_pkey") if f'"{name}"' in caught.value.message]
+    assert f"penstock repair --forget-missing {name}" in str(caught.value.hint)
     assert run_command(loads, "repair", "--forget-missing", "a0,a1,a2,t_pkey").returncode == 0
     assert loads.repair().errors == []
 
@@ -292,12 +294,25 @@ def test_an_index_whose_name_another_has_keeps_no_other_away(loads: Loads, path:
     if way == "drop":
         loads.execute("DROP INDEX i")
     else:
+        assert "penstock repair --forget-missing i" in str(error.hint)
         assert run_command(loads, "repair", "--forget-missing", "i").returncode == 0
     assert loads.repair().errors == []
     assert loads.indexes() == ["i", "t_pkey"]
     columns = loads.execute("SELECT pg_get_indexdef('i'::regclass, 1, false)")
     assert columns == [("b" if way == "drop" else "a",)]
     assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
+
+
+def test_a_foreign_key_whose_name_another_has_can_be_forgotten(loads: Loads, path: Path) -> None:
+    """As an index."""
+    loads.execute("CREATE TABLE p (a int PRIMARY KEY); ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES p")
+    die_after_the_drop(loads, path)
+    loads.execute("ALTER TABLE t ADD COLUMN c int; ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (c) REFERENCES p")
+    (error,) = loads.repair().errors
+    assert "is not the one that was dropped" in error.message
+    assert "penstock repair --forget-missing f" in str(error.hint)
+    assert run_command(loads, "repair", "--forget-missing", "f").returncode == 0
+    assert loads.repair().errors == []
 
 
 def test_a_key_without_its_constraint_is_not_said_to_be_restored(loads: Loads, path: Path) -> None:

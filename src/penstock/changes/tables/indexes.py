@@ -353,7 +353,8 @@ class _Rebuild:
             if change is None or any(context.is_held(oid, change, self._done) for oid in sorted(_tables_of(found))):
                 return
             parts = capture_for(connection, change)
-            state = look_at(parts, change)
+            with recording_failure(connection, schema, change):
+                state = look_at(parts, change)
             if state in ("gone", "there") or not has_table(connection, int(change.record["references_oid"])):
                 drop_records(connection, schema, [change])
                 return

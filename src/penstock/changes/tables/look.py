@@ -16,6 +16,7 @@ from penstock.changes.tables.parts import (
     TableParts,
     capture_for,
     check_foreign_key_record,
+    compose_forget,
     is_foreign_key,
     malformed_record,
     parent_id_of,
@@ -119,8 +120,8 @@ def _check_not_replaced(parts: TableParts, found: Iterable[IndexPart | ForeignKe
         if part.parent_id == parent and part.name != change.name and parts.table.oid == change.relation_oid:
             raise TargetError(
                 f'{parts.table.quoted_name} has "{part.name}" in the place of "{change.name}", which was dropped there',
-                hint=f"Drop what was created on the partitioned table and run penstock repair, or delete record "
-                f"{change.number} of table oid {change.target_oid} from the ledger's table changes.",
+                hint="Drop what was created on the partitioned table and run penstock repair, or run "
+                f"{compose_forget(change)}.",
             )
 
 
@@ -137,8 +138,7 @@ def _without_comment(constraint: ConstraintRow | None) -> ConstraintRow | None:
 def _is_another(change: Change) -> TargetError:
     return TargetError(
         f'"{change.name}" of table "{change.target}" is not the one that was dropped',
-        hint="Rename or drop it, and run penstock repair; to keep it, delete record "
-        f"{change.number} of table oid {change.target_oid} from the ledger's table changes.",
+        hint=f"Rename or drop it, and run penstock repair; to keep it, run {compose_forget(change)}.",
     )
 
 

@@ -7,6 +7,7 @@ statement. The columns that a part depends on are recorded too, so that a later 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any, Literal, TypeVar
@@ -20,6 +21,7 @@ from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import send_query
+from penstock.core.values.options import quote_name
 
 # Matches one token of the server's scanner (src/backend/parser/scan.l). standard_conforming_strings is on, as in all
 # sessions of penstock. A text that has dollar quotes, parameters, line ends or unquoted identifiers that are not ASCII
@@ -486,6 +488,13 @@ def make_part_id(relation_oid: int | None, name: str | None) -> PartId | None:
 
 def _parent_record(parent: PartId | None) -> dict[str, Any]:
     return {"parent": None if parent is None else {"relation_oid": parent[0], "name": parent[1]}}
+
+
+def compose_forget(change: Change) -> str:
+    """Return the command that forgets an index or key, by its parent's name if it was attached to one."""
+    parent = parent_id_of(change)
+    name = change.name if parent is None else parent[1]
+    return f"penstock repair --forget-missing {shlex.quote(quote_name(name))}"
 
 
 def malformed_record(change: Change) -> TargetError:

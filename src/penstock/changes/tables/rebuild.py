@@ -34,6 +34,7 @@ from penstock.changes.tables.parts import (
     TableParts,
     capture_for,
     check_foreign_key_record,
+    compose_forget,
     is_foreign_key,
     lock_relation,
     part_id_of,
@@ -289,7 +290,7 @@ def _check_foreign_key(connection: Connection, parts: TableParts, change: Change
         raise TargetError(
             f'cannot rebuild foreign key "{change.name}": one of its tables does not exist any more or was renamed',
             detail=f"It was on {record['relation']} and referenced {record['references']}.",
-            hint="Add it by hand, and delete its record from the ledger's table changes.",
+            hint=f"Run {compose_forget(change)}, and add it by hand.",
         )
     now = {name: type_name for name, type_name, _ in rows}
     for name, was in record["columns"].items():
@@ -307,7 +308,7 @@ def _refuse_casts(connection: Connection, change: Change) -> None:
         raise TargetError(
             f'cannot rebuild foreign key "{change.name}": it would run functions of "{cast.owner}"',
             detail=f'They cast values of column "{cast.column}".',
-            hint="Add it by hand, and delete its record from the ledger's table changes.",
+            hint=f"Run {compose_forget(change)}, and add it by hand.",
         )
 
 
@@ -315,7 +316,7 @@ def _column_changed(change: Change, name: str, *, was: str, now: str | None) -> 
     return TargetError(
         f'cannot rebuild {change.kind} "{change.name}" of table "{change.target}": column "{name}" was changed',
         detail=f"Its type was {was}, and is now {now or 'none'}.",
-        hint="Create it by hand, and delete its record from the ledger's table changes.",
+        hint=f"Run {compose_forget(change)}, and create it by hand.",
     )
 
 
