@@ -205,6 +205,26 @@ def test_words_above_words_are_data_and_told(head: bytes, *, is_told: bool) -> N
     assert probe(head, table_columns=["a"], options=DialectOptions(header=False)).notices == ()
 
 
+@pytest.mark.parametrize(
+    ("head", "table_columns", "is_asked"),
+    [
+        (b"name,age,,\nAnn,3,,\nBo,4,,\n", None, True),
+        (b"name,age,,\nAnn,3,,\nBo,4,,\n", ["a", "b", "c", "d"], False),
+        (b"Ann,ulm,,\nBo,bonn,,\n", None, False),
+        (b"Ann,3,,\nBo,4,,\n", None, False),
+        (b"1,2,,\n3,4,,\n", None, False),
+    ],
+)
+def test_words_beside_blank_fields_are_asked_about_for_a_new_table(
+    head: bytes, table_columns: list[str] | None, *, is_asked: bool
+) -> None:
+    """Spreadsheets write such a header; as a row it would make every column text."""
+    result = probe(head, table_columns=table_columns)
+    assert (result.header is not None) is is_asked
+    message = ("first line is taken for a header but could be data", 1, None)
+    assert (message in messages(result)) is is_asked
+
+
 def test_header_option_wins() -> None:
     """Numbers become names, and names data, when the user says so."""
     assert probe(b"1,2\n", options=DialectOptions(header=True)).header == ("1", "2")

@@ -166,7 +166,8 @@ def judge_header(
     A field looks like a value if it is a number, a date, a time or a null. The verdict is
 
     - certain, if at least two fields, or at least half of them, are names of the table's columns;
-    - none, if at least half of the fields are empty;
+    - if at least half of the fields are empty: likely, if the table is to be created, two fields or more are filled,
+      none of these looks like a value, and most values below one of them do; otherwise none;
     - if a field looks like a value: likely, if a field is a column of the table; possible, if no field is empty
       and a number is above a column of text; otherwise none;
     - certain, if most values of some column are numbers, dates, booleans or nulls, but its first field is not;
@@ -181,10 +182,13 @@ def judge_header(
     names = [_folded(field or "") for field in fields]
     if len(names) > 1 and not names[0] and _are_row_numbers(rows):
         names[0] = "row number"
-    # At least half of the fields must have a name. Some names in a header may be empty, or occur twice.
-    if 2 * sum(map(bool, names)) <= len(names):
-        return "none"
-    if any(_VALUE.fullmatch(name) for name in names):
+    # More than half of the fields must have a name. Some names in a header may be empty, or occur twice.
+    named, has_value = sum(map(bool, names)), any(_VALUE.fullmatch(name) for name in names)
+    if 2 * named <= len(names):
+        # Spreadsheets write name,age,, above records whose last fields are empty, too.
+        is_asked = table_columns is None and named > 1 and not has_value and _differs_in_kind(names, rows)
+        return "likely" if is_asked else "none"
+    if has_value:
         if known:
             return "likely"
         return "possible" if all(names) and _is_number_over_text(names, rows) else "none"
