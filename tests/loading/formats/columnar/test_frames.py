@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import json  # noqa: F401 (the hint names it)
+import re
+import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     from support.loads import Loads
 
+numpy = pytest.importorskip("numpy")
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")
 
@@ -141,6 +145,22 @@ _NAIVE = _AWARE.replace(tzinfo=None, hour=5)
         ["a", 1],
         [Decimal(1), 2.5],
         [[1], ["x"]],
+        [{"a": 1}, {"b": 2}],
+        [{"a": 1}, {"a": 1, "b": 2}],
+        [{"a": 1}, {"a": "x"}],
+        [{"a": {"b": 1}}, {"a": {"c": 1}}],
+        [{"a": 1}, [1]],
+        [{"at": _NAIVE.date()}, {"at": _NAIVE}],
+        [[_NAIVE.date()], [_NAIVE]],
+        [[_NAIVE], [None, _AWARE]],
+        [numpy.array([1]), numpy.array(["x"])],
+        [numpy.array([_NAIVE.date()], dtype=object), numpy.array([_NAIVE], dtype=object)],
+        [numpy.float16(0.5), 1],
+        [1, numpy.float16(0.5)],
+        [[1], [numpy.float16(0.5)]],
+        [numpy.datetime64("2026-01-01T05:00:00", "s"), numpy.float16(0.5)],
+        [_NAIVE.time(), 1],
+        [1, uuid.UUID(int=5)],
     ],
 )
 def test_column_with_values_of_several_types_is_refused_with_the_first_row(copied: Any, values: list[Any]) -> None:
@@ -161,13 +181,40 @@ def test_column_with_values_of_several_types_is_refused_with_the_first_row(copie
         [Decimal("1.5"), 2],
         [True, None],
         [_AWARE, pandas.Timestamp("2026-01-01", tz="Europe/Berlin")],
-        [{"a": 1}, {"b": "x"}],
+        [{"a": 1, "b": "x"}, {"b": None, "a": 2.5}],
+        [{"a": [1]}, {"a": []}, {"a": [None, 2]}, {"a": None}],
+        [[1], [2.5, None], (3,), []],
+        [numpy.array([1]), numpy.array([2.5]), numpy.array(1)[None][:0]],
+        [["a", float("nan")], ["b"]],
+        [numpy.float16(0.5), numpy.float16(1.5)],
     ],
 )
 def test_nulls_and_numbers_of_several_types_are_stored(copied: Any, values: list[Any]) -> None:
     """As they are, nulls as null."""
     found = copied(_frame(c=pandas.Series(values, dtype=object)))["c"]
     assert [each is None for each in found] == list(pandas.isna(pandas.Series(values, dtype=object)))
+
+
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"at": value}])
+def test_nanoseconds_among_objects_are_refused(copied: Any, wrap: Any) -> None:
+    """Arrow cuts them off; those that are zero are stored."""
+    stamp = pandas.Timestamp("2026-01-01 05:00")
+    assert copied(_frame(c=pandas.Series([wrap(stamp)], dtype=object)))["c"] == [wrap(_NAIVE)]
+    with pytest.raises(DataError, match='column "c" of a table has a value of type') as caught:
+        copied(_frame(c=pandas.Series([wrap(stamp), wrap(stamp + pandas.Timedelta(1, "ns"))], dtype=object)))
+    assert caught.value.location is not None
+    assert caught.value.location.line == 2
+
+
+def test_mixed_dicts_are_loaded_into_jsonb_by_the_hint(loads: Loads) -> None:
+    """As text that is JSON, which the text of a dict by Python is not."""
+    frame = _frame(c=pandas.Series([{"a": 1}, None, {"b": True}], dtype=object))
+    loads.execute("CREATE TABLE t (c jsonb)")
+    with pytest.raises(DataError) as caught:
+        penstock.load(frame, "t", to=loads.conninfo)
+    (code,) = re.findall(r"as by (.*)\.$", caught.value.hint or "")
+    penstock.load(frame.assign(c=eval(code)), "t", to=loads.conninfo)  # noqa: S307 (the hint's own code)
+    assert loads.execute("SELECT c FROM t ORDER BY c::text") == [({"a": 1},), ({"b": True},), (None,)]
 
 
 @pytest.mark.parametrize(("value", "kind"), [(2**64, "int"), (1j, "complex"), (object(), "object")])

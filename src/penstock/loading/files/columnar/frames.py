@@ -9,14 +9,18 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, filterfalse
 from math import isnan
+from numbers import Number
+from operator import itemgetter
 from typing import Any, Final
 
 from penstock.core.errors import DataError, FileLocation, SourceError
 
 # Kinds of values that Arrow converts into each other without an error, with a loss. datetime is a subclass of date.
-_KINDS: Final = (bool, dt.datetime, dt.date, str, bytes)
+_KINDS: Final = (bool, Number, dt.datetime, dt.date, str, bytes, dict)
+_NULLS: Final = ("NoneType", "NAType", "NaTType")
 
 
 def plain_frame(source: Any, *, joins_levels: bool) -> Any:
@@ -110,12 +114,14 @@ def refuse_values(source: Any, column: str, reason: str) -> DataError:
     row, value = _find_value(source, column)
     shown = "" if row is None else f": {value!r:.100}"
     is_alone = row is not None and not _fits([value])
+    # jsonb reads no text of a dict by Python.
+    text = '.map(json.dumps, na_action="ignore")' if isinstance(value, (dict, list)) else ".astype(str)"
     return DataError(
         f'column "{column}" of a table has a value of type {type(value).__name__}, which cannot be loaded'
         if is_alone
         else f'column "{column}" of a table has values of several types',
         detail=f'{kind}{"" if row is None else f" row {row}"}, column "{column}"{shown}. {reason}'.strip(),
-        hint=f"Give all values of the column one type, as by frame[{column!r}].astype(str).",
+        hint=f"Give all values of the column one type, as by frame[{column!r}]{text}.",
         location=FileLocation(file=kind, line=row, column=column),
     )
 
@@ -131,27 +137,64 @@ def _find_value(source: Any, column: str) -> tuple[int | None, object]:
 
 
 def _fits(values: Sequence[object]) -> bool:
+    # Arrow ends the process for some mixed values, so they are not given to it.
+    if _is_mixed(values):
+        return False
     pandas = sys.modules["pandas"]
     try:
         pandas.DataFrame({"c": pandas.Series(values, dtype=object)}).__arrow_c_stream__()
     except (NotImplementedError, TypeError, ValueError, OverflowError):
         return False
-    return not _is_mixed([value for value, is_null in zip(values, map(_is_null, values), strict=True) if not is_null])
+    return True
 
 
 def _is_null(value: object) -> bool:
-    is_nan = isinstance(value, float) and isnan(value)
-    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
+    return type(value).__name__ in _NULLS or (isinstance(value, float) and isnan(value))
 
 
-def _is_mixed(values: Any) -> bool:
-    """Return whether values have several types of which Arrow would convert one into another.
+def _is_mixed(values: Iterable[Any]) -> bool:
+    """Return whether Arrow would change a value without an error. Values may be null, in lists and dicts too.
 
-    Times with and without a zone are such types.
+    It converts values of several types, such as times with and without a zone, adds nulls to dicts with different keys,
+    and cuts off the nanoseconds of a Timestamp.
     """
-    kinds = {_kind(each) for each in set(map(type, values))}
-    return len(kinds) > 1 or (kinds == {dt.datetime} and len({value.tzinfo is None for value in values}) > 1)
+    values = list(values)
+    kinds = set(map(_kind, set(map(type, values))))
+    if len(kinds) > 1 and not kinds <= {Number, type(None)}:
+        values = list(filterfalse(_is_null, values))
+        kinds = set(map(_kind, set(map(type, values))))
+    if kinds == {dict}:
+        keys = set(map(frozenset, values))
+        return len(keys) > 1 or any(_is_mixed(map(itemgetter(key), values)) for key in keys.pop())
+    if kinds == {list}:
+        return _is_mixed(chain.from_iterable(_lists(values)))
+    if kinds == {dt.datetime}:
+        is_exact = not any(getattr(value, "nanosecond", 0) for value in values)
+        return not is_exact or len({value.tzinfo is None for value in values}) > 1
+    return len(kinds - {type(None)}) > 1
+
+
+def _lists(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield lists, but of arrays of numpy whose items have one type only one item of each type."""
+    found = set()
+    for value in values:
+        dtype = getattr(value, "dtype", None)
+        if dtype is None:
+            yield value
+        elif dtype.kind == "O":
+            yield value.ravel()
+        elif value.size and dtype.type not in found:
+            found.add(dtype.type)
+            yield value.ravel()[:1]
 
 
 def _kind(kind: type) -> type:
-    return next((each for each in _KINDS if issubclass(kind, each) or kind.__name__ == f"{each.__name__}_"), object)
+    if issubclass(kind, (list, tuple, set)) or kind.__name__ == "ndarray":
+        return list
+    if kind.__name__ in _NULLS:
+        return type(None)
+    if kind.__name__ == "float16":
+        return kind
+    # Numbers of other types are converted without a loss, or with an error.
+    known = (each for each in _KINDS if issubclass(kind, each) or kind.__name__.rstrip("_") == each.__name__)
+    return next(known, kind)
