@@ -282,3 +282,10 @@ def test_columns_of_nulls_alone_are_loaded(loads: Loads) -> None:
     frame = polars.DataFrame({"n": [None, None], "l": [[], [None]], "i": [1, 2]})
     assert penstock.load(frame, "t", to=loads.conninfo, create=True, no_record=True).rows == 2
     assert loads.execute("SELECT n, l FROM t ORDER BY i") == [(None, []), (None, [None])]
+
+
+def test_nulls_alone_in_structs_of_polars_are_loaded(copied: Any) -> None:
+    """And in lists and arrays in them."""
+    rows = [{"x": 1, "y": None, "l": [[None]], "s": [{"z": None}]}, None]
+    frame = polars.DataFrame({"a": rows, "f": polars.Series([[None, None]] * 2, dtype=polars.Array(polars.Null, 2))})
+    assert copied(frame) == {"a": rows, "f": [[None, None]] * 2}

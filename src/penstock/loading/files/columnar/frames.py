@@ -74,7 +74,7 @@ def _is_frame(source: Any) -> bool:
 
 
 def _plain_polars(source: Any) -> Any:
-    """Return a frame of polars with texts for columns of nulls alone, of which it streams a buffer too many.
+    """Return a frame of polars with texts for nulls that have no type, of which it streams a buffer too many.
 
     Return any other source as it is. Raises SourceError if a column has Python objects: their addresses would be sent.
     """
@@ -84,7 +84,20 @@ def _plain_polars(source: Any) -> Any:
     for name, kind in source.schema.items():
         if kind == polars.Object:
             raise SourceError(f'column "{name}" of a DataFrame has type Object, which cannot be loaded')
-    return source.cast({polars.Null: polars.String, polars.List(polars.Null): polars.List(polars.String)})
+    kinds = {name: _without_null(kind) for name, kind in source.schema.items()}
+    return source.cast({name: kind for name, kind in kinds.items() if kind != source.schema[name]})
+
+
+def _without_null(kind: Any) -> Any:
+    """Return a type of polars with String for Null, in lists and structs too."""
+    polars = sys.modules["polars"]
+    if kind == polars.Struct:
+        return polars.Struct({field.name: _without_null(field.dtype) for field in kind.fields})
+    if kind == polars.List:
+        return polars.List(_without_null(kind.inner))
+    if kind == polars.Array:
+        return polars.Array(_without_null(kind.inner), kind.size)
+    return polars.String if kind == polars.Null else kind
 
 
 def _object_columns(source: Any) -> list[str]:
