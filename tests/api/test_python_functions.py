@@ -56,6 +56,35 @@ def test_file_object_that_has_no_data_yet_is_not_at_its_end(database18: str, mod
     assert Loads(database18).count() == 0
 
 
+@pytest.mark.parametrize("options", [{"encoding": "latin1"}, {"dialect": penstock.Dialect(encoding="WIN1252")}])
+def test_encoding_of_a_text_file_object_is_refused(database18: str, tmp_path: Path, options: dict[str, Any]) -> None:
+    """Its text is copied as UTF-8, which another encoding would read as other letters; UTF8 is no other."""
+    path = tmp_path / "l.csv"
+    path.write_text("id,name\n1,é\n", encoding="latin1")
+    with (
+        path.open(encoding="latin1") as file,
+        pytest.raises(penstock.UsageError, match="encoding cannot be used with a text file object") as caught,
+    ):
+        penstock.load(file, "t", to=database18, create=True, **options)
+    assert "mode 'rb'" in (caught.value.hint or "")
+    for mode, given in (("r", {"encoding": "utf-8"}), ("rb", options)):
+        with path.open(mode, encoding="latin1" if mode == "r" else None) as file:
+            penstock.load(file, "t", to=database18, create=True, mode="replace", **given)
+        assert Loads(database18).rows() == [("1", "é")]
+
+
+def test_surrogate_of_a_text_file_object_is_an_error(database18: str, tmp_path: Path) -> None:
+    """As errors="surrogateescape" makes of a byte that is invalid."""
+    path = tmp_path / "s.csv"
+    path.write_bytes(b"id,name\n1,\xe9\n")
+    with (
+        path.open(encoding="utf-8", errors="surrogateescape") as file,
+        pytest.raises(penstock.DataError, match=r"\\udce9") as caught,
+    ):
+        penstock.load(file, "t", to=database18, create=True)
+    assert "s.csv" in str(caught.value)
+
+
 def test_warnings_are_logged_and_in_the_outcome(database18: str, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody has to ask for them; what is done is logged as information."""
     caplog.set_level(logging.INFO, logger="penstock")

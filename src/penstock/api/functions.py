@@ -17,11 +17,12 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, Unpack
 from penstock.api.connect import connect_to
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, reword_notice, takes
 from penstock.core.closing import log_warning
-from penstock.core.errors import PenstockError, ServerError, SourceError, UsageError
+from penstock.core.errors import DataError, PenstockError, ServerError, SourceError, UsageError
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import TARGET_KINDS, Access, Housekeeping, LoadRules, Request
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.options import option_fields, pick
+from penstock.loading.files.encodings import normalize_encoding
 from penstock.loading.jobs import make_request, make_target, no_table, read_job_file
 from penstock.loading.loader import Loader
 
@@ -82,7 +83,8 @@ def load(
     copies: dict[str, str] = {}
     with ExitStack() as stack, _naming_copies(copies):
         joins_levels = (options.get("names") or getattr(dialect, "names", None)) == "snake"
-        paths = [_path_of(each, stack, copies, joins_levels=joins_levels) for each in sources]
+        encoding = options.get("encoding") or getattr(dialect, "encoding", None)
+        paths = [_path_of(each, stack, copies, joins_levels=joins_levels, encoding=encoding) for each in sources]
         request = _read_request(paths, into, {**options, "dialect": dialect, "to": to})
         loader = stack.enter_context(Loader(connect_to(**asdict(request.access)), request.housekeeping))
         return _run(loader, loader.plan(request.job), on_progress, copies)
@@ -144,10 +146,10 @@ def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
         raise error from None
 
 
-def _path_of(source: Any, stack: ExitStack, copies: dict[str, str], *, joins_levels: bool) -> str:
+def _path_of(source: Any, stack: ExitStack, copies: dict[str, str], *, joins_levels: bool, encoding: str | None) -> str:
     """Return the path or URL of a source. A file object or a table is copied to a temporary file first.
 
-    If `joins_levels` is true, a frame may have columns with names in several levels.
+    If `joins_levels` is true, a frame may have columns with names in several levels. `encoding` is the option's.
 
     The path of a temporary file is added to `copies`, with the name that error messages show instead of the path. The
     file is deleted when the stack is closed.
@@ -161,11 +163,29 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str], *, joins_lev
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
     # The name is a number if the file was opened by its descriptor.
     path = folder / (Path(str(getattr(source, "name", ""))).name or "data")
+    copies[str(path)] = name = path.name if getattr(source, "name", None) else type(source).__name__
     with path.open("wb") as copy:
         while piece := _read(source):
-            copy.write(piece.encode() if isinstance(piece, str) else piece)
-    copies[str(path)] = path.name if getattr(source, "name", None) else type(source).__name__
+            copy.write(_encode(piece, encoding, name=name) if isinstance(piece, str) else piece)
     return glob.escape(str(path))
+
+
+def _encode(text: str, encoding: str | None, *, name: str) -> bytes:
+    """Return text in UTF-8, in which it is loaded. Raises UsageError if the option names another encoding."""
+    if encoding is not None and normalize_encoding(encoding) != "UTF8":
+        raise UsageError(
+            "encoding cannot be used with a text file object",
+            detail=f'"{name}" is decoded already.',
+            hint="Open it with mode 'rb', or leave encoding out.",
+        )
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        shown = ascii(text[error.start])
+        raise DataError(
+            f'text file object "{name}" has the surrogate {shown}, which UTF-8 cannot hold',
+            hint="Open it with mode 'rb', and give its encoding.",
+        ) from None
 
 
 def _copy_table(source: Any, stack: ExitStack, *, joins_levels: bool) -> Path:
