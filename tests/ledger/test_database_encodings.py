@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.api.ledger_view import LedgerView
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.core.errors import TargetError
+from penstock.core.errors import TargetError, UsageError
 from penstock.core.values.job import LoadRules, Transform
 from support.files import write_to
 from support.loads import Loads, target
@@ -105,6 +105,19 @@ def test_bytes_that_are_no_text_are_data_where_the_database_is_sql_ascii(databas
         with LedgerView(ConnectionFactory(loads.conninfo)) as view:
             view.write_rejects(_load_id(loads), file)
         assert file.read_bytes() == b"a,b\n\xff,\xfe\n"
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "LATIN1"])
+def test_sql_ascii_is_refused_for_a_database_in_another_encoding(
+    database18: str, tmp_path: Path, encoding: str
+) -> None:
+    """COPY would store the bytes unchecked, and no client could read the table."""
+    for loads in _in_encoding(database18, encoding):
+        loads.execute("CREATE TABLE t (a int, b text)")
+        path = write_to(tmp_path / "f", b"a,b\n1,caf\xe9\n")
+        with pytest.raises(UsageError, match=f"SQL_ASCII cannot be used with a database in {encoding}"):
+            loads.run(target(path, encoding="sql_ascii"))
+        assert loads.count() == 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from penstock.core.connect.errors import hint_for
-from penstock.core.errors import DataError, FileLocation, TargetError
+from penstock.core.errors import DataError, FileLocation, TargetError, UsageError
 from penstock.core.units import count_nouns
 from penstock.core.values.dialect import Dialect, DialectOptions
 from penstock.core.values.job import TargetJob
@@ -149,7 +149,7 @@ class DelimitedText(Textual):
         """Return what `Format.probe` returns.
 
         Raises its errors, and DataError if the backslashes in the sample may be escapes or data. Raises TargetError if
-        the server does not have the file's encoding.
+        the server does not have the file's encoding, and UsageError for SQL_ASCII if the database has another one.
         """
         loadable = None
         if facts is not None and job.transform is None:
@@ -158,7 +158,7 @@ class DelimitedText(Textual):
         if options.encoding is None and server.server_encoding == "SQL_ASCII":
             # Accept any bytes, as COPY does in a database with encoding SQL_ASCII.
             options = replace(options, encoding="SQL_ASCII")
-        _refuse_removed(options.encoding, server)
+        _refuse_encoding(options.encoding, server)
         probe = probe_dialect(
             sample.head,
             options=options,
@@ -214,11 +214,16 @@ class DelimitedText(Textual):
         return describe_dialect(target.dialect, target.sample.compression, bom=target.sample.bom)
 
 
-def _refuse_removed(encoding: str | None, server: ServerFacts) -> None:
-    """Raise TargetError if the server's version does not have a file's encoding any more."""
-    if encoding is None or server.major < _WITHOUT_MULE_INTERNAL:
-        return
-    if normalize_encoding(encoding) == "MULE_INTERNAL":
+def _refuse_encoding(encoding: str | None, server: ServerFacts) -> None:
+    """Raise TargetError if the server has a file's encoding no more, and UsageError if it would store any bytes."""
+    name = None if encoding is None else normalize_encoding(encoding)
+    if name == "SQL_ASCII" and server.server_encoding != "SQL_ASCII":
+        raise UsageError(
+            f"encoding SQL_ASCII cannot be used with a database in {server.server_encoding}",
+            detail="Bytes are not checked then: clients cannot read invalid ones, and no dump with them is restored.",
+            hint="Give the file's own encoding, as --encoding UTF8 or --encoding LATIN1.",
+        )
+    if name == "MULE_INTERNAL" and server.major >= _WITHOUT_MULE_INTERNAL:
         raise TargetError(
             f"PostgreSQL {server.major} has no encoding MULE_INTERNAL",
             detail=f"Versions before {_WITHOUT_MULE_INTERNAL} have it.",
