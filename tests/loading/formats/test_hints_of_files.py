@@ -151,12 +151,62 @@ def test_records_that_omit_their_last_fields_are_filled_by_the_hint(
     assert loads.execute("SELECT a, b FROM t WHERE a < 4 ORDER BY a") == [(1, "x"), (2, None), (3, "z")]
 
 
-def test_blank_lines_are_removed_by_the_hint(loads: Loads, path: Path) -> None:
-    """Between records or at the end."""
-    path.write_text("id,name\n1,a\n\n2,b\n \n")
-    error = loads.refuse(target(path, create=True))
-    loads.run(target(_convert(_hint(error), path), create=True))
-    assert loads.execute("SELECT * FROM t ORDER BY id") == [("1", "a"), ("2", "b")]
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("id,name\n1,a\n\n2,b\n \n", ["a", "b"]),
+        ('id,name\n1,"a\n\n  \nc"\n\n2,"""b"\n', ["a\n\n  \nc", '"b']),
+        ("id\tname\n1\ta\n\t\n \n2\tb\n", ["a", "b", None]),
+        ("id,name\r\n1,a\r\n\r\n2,b\r\n", ["a", "b"]),
+    ],
+)
+def test_blank_lines_are_removed_by_the_hint(loads: Loads, path: Path, text: str, stored: list[str | None]) -> None:
+    """Between records or at the end, but not those in quotes; nor records of blank fields."""
+    path.write_bytes(text.encode())
+    options = {"nulls": ("",), "format": "tsv"} if "\t" in text else {}
+    error = loads.refuse(target(path, create=True, **options))
+    loads.run(target(_convert(_hint(error), path), create=True, **options))
+    assert [name for (name,) in loads.execute("SELECT name FROM t ORDER BY nullif(id, '')")] == stored
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "stored"),
+    [
+        ('a,b,c\n1,"x\nu\n",y\n2\n3,"z",\n', {}, ["x\nu\n", None, "z"]),
+        ("a,b,c\r\n1,x,y\r\n2\r\n3,z,\r\n", {}, ["x", None, "z"]),
+        ('a,b,c\r\n1,"x\r\nu",y\r\n2\r\n3,z,\r\n', {}, ["x\r\nu", None, "z"]),
+        ("a b c\n1  y\n2\n3 z y\n", {"format": "csv", "delimiter": " "}, [None, None, "z"]),
+        ("1\tx\\\nu\ty\n2\n3\tz\ty\n\\.\n", {"format": "text", "has_header": False}, ["x\nu", None, "z"]),
+    ],
+)
+def test_short_records_are_filled_by_the_hint_beside_quotes_and_line_ends(
+    loads: Loads, path: Path, text: str, options: dict[str, Any], stored: list[str | None]
+) -> None:
+    """The lines of quoted values, carriage returns and runs of a blank delimiter stay as they are."""
+    loads.execute("CREATE TABLE t (a int, b text, c text)")
+    path.write_bytes(text.encode())
+    error = loads.refuse(target(path, **options))
+    loads.run(target(_convert(_hint(error), path), **options))
+    assert loads.execute("SELECT b FROM t ORDER BY a") == [(value,) for value in stored]
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("a,b\n1,'x'\n2\n", {"quote": "'"}),
+        ("a,b\n1,x\n\n2,y\n", {"escape": "\\"}),
+        ("a,b\n1,x\n2\n", {"encoding": "UTF16"}),
+    ],
+)
+def test_no_command_is_named_that_would_read_the_file_otherwise(
+    loads: Loads, path: Path, text: str, options: dict[str, Any]
+) -> None:
+    """With other quotes or escapes, and in an encoding whose line ends have several bytes."""
+    loads.execute("CREATE TABLE t (a int, b text)")
+    path.write_bytes(text.encode("utf-16-le" if "encoding" in options else "utf-8"))
+    hint = _hint(loads.refuse(target(path, **options)))
+    assert "--on-error reject" in hint
+    assert "awk" not in hint
 
 
 @pytest.mark.parametrize(

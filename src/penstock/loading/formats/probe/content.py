@@ -135,7 +135,7 @@ def check_is_delimited(
 def describe_conversion(found: Content, *, uri: str, compression: Compression) -> str:
     """Return the advice how to load a file with this content, with the command that converts the file."""
     if found.command is None:
-        return found.advice
+        return f"{found.advice.rstrip('.')}."
     if uri == "stdin":
         return f"{found.advice}: put {found.command.removesuffix(' -f')} before penstock in the pipe."
     name = shlex.quote(uri.rsplit("/", 1)[-1] if "://" in uri else uri)

@@ -17,7 +17,7 @@ from penstock.core.units import format_bytes
 from penstock.core.values.dialect import Dialect, TextFormat
 from penstock.core.values.notice import Notice, WarningCode
 from penstock.core.values.source import Compression
-from penstock.loading.files.encodings import guess_utf16, windows_page
+from penstock.loading.files.encodings import guess_utf16, is_ascii_safe, windows_page
 from penstock.loading.formats.probe.content import Content, describe_conversion
 from penstock.loading.formats.probe.form import (
     COPY_ESCAPES,
@@ -40,12 +40,9 @@ ENDS_WITH_DELIMITER: Final = (
     "The record ends with a delimiter, behind which is one more field: name all fields with --columns, and skip that"
     " one with --skip."
 )
-_BLANK: Final = Content(
-    name="a file with a blank line",
-    advice="The line is blank. Reject it with --on-error reject, or remove such lines",
-    command="sed '/^[[:space:]]*$/d'",
-    suffix=".filled",
-)
+# The state of awk's commands: whether a record goes on behind a line. For text, also behind COPY's end-of-data mark.
+_AWK_STATES: Final = {"csv": '(q + gsub(/"/, "&")) % 2', "text": r"/\\\r?$|^\\\.\r?$/", "tsv": "0"}
+_AWK_FILLED: Final = r"NF > 1 || !/^[ \t\r]*$/"
 
 
 def find_misfit(
@@ -102,8 +99,18 @@ def explain_misfit(
         return ENDS_WITH_DELIMITER
     if count >= field_count:
         return None
-    found = _BLANK if not record.strip() else _describe_omitted(dialect, field_count)
+    is_blank = count == 1 and not record.strip()
+    found = _describe_blank(dialect) if is_blank else _describe_omitted(dialect, field_count)
     return describe_conversion(found, uri=uri, compression=compression)
+
+
+def _describe_blank(dialect: Dialect) -> Content:
+    return Content(
+        name="a file with a blank line",
+        advice="The line is blank. Reject it with --on-error reject, or remove such lines",
+        command=_make_awk(dialect, f"open || {_AWK_FILLED}"),
+        suffix=".filled",
+    )
 
 
 def _describe_omitted(dialect: Dialect, field_count: int) -> Content:
@@ -111,15 +118,32 @@ def _describe_omitted(dialect: Dialect, field_count: int) -> Content:
 
     awk also counts delimiters in quotes, and then fills too few fields.
     """
-    delimiter = r"\t" if dialect.delimiter == "\t" else dialect.delimiter
     null = dialect.nulls[0].replace("\\", "\\\\").replace('"', r"\"")
-    program = f'NF {{ while (NF < {field_count}) $(NF + 1) = "{null}" }} 1'
+    program = (
+        rf'{{ cr = sub(/\r$/, "") ? "\r" : "" }} !open && !q && ({_AWK_FILLED})'
+        f' {{ while (NF < {field_count}) $(NF + 1) = "{null}" }} {{ print $0 cr }}'
+    )
     return Content(
         name="a file whose records omit their last fields",
         advice="The record omits its last fields. Reject it with --on-error reject, or fill such records with nulls",
-        command=f"awk -F {shlex.quote(delimiter)} -v OFS={shlex.quote(delimiter)} {shlex.quote(program)}",
+        command=_make_awk(dialect, program),
         suffix=".filled",
     )
+
+
+def _make_awk(dialect: Dialect, program: str) -> str | None:
+    """Return a command that runs a program of awk on each line, and knows in `open` whether a record goes on there.
+
+    `q` is whether it goes on behind the line. Return None if awk would take other bytes for quotes or line ends.
+    """
+    is_read_alike = (dialect.quote, dialect.escape) in ((DEFAULT_QUOTE, DEFAULT_QUOTE), (None, None))
+    if not is_read_alike or not is_ascii_safe(dialect.encoding) or not dialect.nulls:
+        return None
+    delimiter = {"\t": r"\t", "\\": r"\\"}.get(dialect.delimiter, dialect.delimiter)
+    # awk divides at runs of blanks if the delimiter is a blank, and at tabs if it is a t.
+    pattern = f"[{delimiter}]" if delimiter in (" ", "t") else delimiter
+    whole = f"{{ open = q; q = {_AWK_STATES[dialect.format]} }} {program}"
+    return f"awk -F {shlex.quote(pattern)} -v OFS={shlex.quote(delimiter)} {shlex.quote(whole)}"
 
 
 _LINE_END_NAMES: Final[dict[LineEnd, str]] = {
