@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from penstock.api.ledger_view import LedgerView
+from penstock.changes.tables.rebuild import is_lasting
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, ServerError, TargetError
 from penstock.core.values.job import LoadRules
@@ -343,21 +344,11 @@ def test_an_index_of_one_partition_that_cannot_be_built_keeps_no_other_away(ledg
     assert [each.name for each in loads.repair().rebuilt] == ["t_a_key"]
 
 
-def test_a_lock_that_is_not_given_ends_the_rebuild_at_once(
-    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every other index would wait for it as long."""
-    monkeypatch.setattr("penstock.loading.indexes.table_changes.PATIENCE_S", 0.0)
-    loads.execute("; ".join(f"CREATE INDEX i{number} ON t (b)" for number in range(20)))
-    path.write_text("a,b\n1,x\n2,y\n")
-    with psycopg.connect(loads.conninfo) as writer:
-        loads.at_piece = lambda _number: writer.execute("DELETE FROM t WHERE false") and None
-        with pytest.raises(ServerError, check=has_code("55P03")) as caught:
-            loads.run(target(path), rules=REBUILD)
-    assert "more could not be rebuilt" not in str(caught.value.detail)
-    assert loads.indexes() == []
-    loads.repair().raise_first()
-    assert len(loads.indexes()) == 22
+def test_locks_and_cancels_end_a_rebuild_at_once() -> None:
+    """As do a cancel and a lost connection: every other index would wait as long, or fail too."""
+    passing = [ServerError("not now", sqlstate=code) for code in ("55P03", "57014")]
+    assert not any(map(is_lasting, [*passing, ServerError("lost", is_transient=True)]))
+    assert is_lasting(DataError("a key is violated", sqlstate="23505"))
 
 
 @pytest.mark.part("rest")
