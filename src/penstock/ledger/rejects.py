@@ -241,7 +241,7 @@ class RejectStore:
     def find_emptied(self, connection: Connection) -> tuple[str, str] | None:
         """Return a table of the load that a later load has emptied or replaced, and that load's id, or None."""
         with translate_errors("looking for later loads"):
-            return next(iter(self._run(connection, "ledger/emptied_since")), None)
+            return self._run(connection, "ledger/emptied_since").fetchone()
 
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
         """Return the offsets of an object's rejected records, ascending, in bytes of the decompressed object."""

@@ -1,6 +1,7 @@
 -- emptied_since.sql: the last later load that emptied or replaced one of a load's tables, or a table whose partition it is
 -- returns ("table", load_id); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f emptied_since.sql
+\set emptying_event `cat parts/emptying_event.sql`
 \set object_oid `cat parts/object_oid.sql`
 \set origin `cat parts/origin.sql`
 \set target_oid `cat parts/target_oid.sql`
@@ -9,20 +10,17 @@
              FROM ONLY :"ledger".objects AS o
             WHERE o.load = :'load'
        )
-SELECT pg_catalog.concat_ws('.', nullif(o.target_schema, ''), o.target_table) AS "table", later.id::text AS load_id
-  FROM ONLY :"ledger".loads AS l
+SELECT pg_catalog.concat_ws('.', nullif(o.target_schema, ''), o.target_table) AS "table", l.id::text AS load_id
+  FROM ONLY :"ledger".loads AS former
   CROSS JOIN loaded AS o
-  JOIN ONLY :"ledger".targets AS t ON t.load <> l.id
-  JOIN ONLY :"ledger".loads AS later ON later.id = t.load
- WHERE l.id = :'load'
-   AND (
-           (t.truncated_at IS NOT NULL AND t.truncation_event > l.event)
-        OR (t.kind = 'replacement' AND later.state = 'complete' AND later.event > l.event)
-       )
+  JOIN ONLY :"ledger".targets AS t ON t.load <> former.id
+  JOIN ONLY :"ledger".loads AS l ON l.id = t.load
+ WHERE former.id = :'load'
+   AND :emptying_event > former.event
    AND (
            (t.target_schema = o.target_schema AND t.target_table = o.target_table)
         OR :target_oid = o.oid
         OR :target_oid IN (SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(o.oid) AS a)
        )
- ORDER BY later.event DESC
+ ORDER BY l.event DESC
  LIMIT 1;

@@ -4,16 +4,15 @@
 --
 -- A table that a load has replaced has no rows of earlier loads, as after a TRUNCATE. Oids are compared by IS NOT
 -- DISTINCT FROM, so that the planner does not hash the whole table by the expression of the oid.
+\set emptying_event `cat parts/emptying_event.sql`
 \set object_oid `cat parts/object_oid.sql`
 \set origin `cat parts/origin.sql`
 \set target_oid `cat parts/target_oid.sql`
   WITH emptied AS MATERIALIZED (
-           SELECT :target_oid AS oid,
-                  max(CASE WHEN t.kind = 'replacement' THEN l.event ELSE t.truncation_event END) AS event
+           SELECT :target_oid AS oid, max(:emptying_event) AS event
              FROM ONLY :"ledger".targets AS t
              JOIN ONLY :"ledger".loads AS l ON l.id = t.load
-            WHERE t.truncated_at IS NOT NULL
-               OR (t.kind = 'replacement' AND l.state = 'complete')
+            WHERE :emptying_event IS NOT NULL
             GROUP BY 1
        )
 SELECT o.load::text AS load_id, l.identity, l.state, o.number, w.oid AS target_oid, o.uri, o.version, (
