@@ -268,10 +268,11 @@ def _check_renamed(facts: ClaimFacts, decision: LoadDecision, tools: LoadTools) 
         if each.action != "new" or each.item.number not in renamed:
             continue
         other, load_id = renamed[each.item.number]
-        if load_id != facts.found.running:
-            found += [each.item] if each.number in decision.unshared else []
-        elif work.target.fills_table and other not in listed:
-            raise _renamed_meanwhile(each.item.uri, other, load_id)
+        if load_id == facts.found.running:
+            if work.target.fills_table and other not in listed:
+                raise _renamed_meanwhile(each.item.uri, other, load_id)
+        elif each.number in decision.unshared:
+            found.append(each.item)
     if not found:
         return
     other, load_id = renamed[found[0].number]

@@ -137,7 +137,7 @@ def _make_awk(dialect: Dialect, program: str) -> str | None:
     `q` is whether it goes on behind the line. Return None if awk would take other bytes for quotes or line ends.
     """
     is_read_alike = (dialect.quote, dialect.escape) in ((DEFAULT_QUOTE, DEFAULT_QUOTE), (None, None))
-    if not is_read_alike or not is_ascii_safe(dialect.encoding) or not dialect.nulls:
+    if not is_read_alike or not is_ascii_safe(dialect.encoding):
         return None
     delimiter = {"\t": r"\t", "\\": r"\\"}.get(dialect.delimiter, dialect.delimiter)
     # awk divides at runs of blanks if the delimiter is a blank, and at tabs if it is a t.
