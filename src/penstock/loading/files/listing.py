@@ -214,11 +214,17 @@ def local_path(source: str) -> str:
 def lasting_name(source: str) -> str:
     """Return a source without what depends on the current directory: an absolute path, or a URL without secrets.
 
+    In URLs of object stores, ? is a wildcard and @ may be part of a key. They name no object if they hold a secret.
+
     >>> lasting_name("https://user:word@host/a.csv?signature=s"), lasting_name("/a/../b.csv")
     ('https://host/a.csv', '/b.csv')
+    >>> lasting_name("s3://bucket/ann@host/day-?.csv")
+    's3://bucket/ann@host/day-?.csv'
     """
     if source == STDIN_LOCATION:
         return source
+    if _scheme(source) in ("s3", "gs", "az"):
+        return _printable(source)
     if _scheme(source) is not None and _scheme(source) != "file":
         return _shown(source)
     return _printable(os.path.abspath(local_path(source)))  # noqa: PTH100 (pathlib does not take .. away)

@@ -175,7 +175,11 @@ def _head(store: ObjectStore, root: str, key: str, *, is_pattern: bool) -> Objec
 
 def _object(root: str, meta: ObjectMeta) -> SourceObject:
     uri = f"{root}/{meta['path']}"
-    return SourceObject(uri=uri, location=uri, size_bytes=meta["size"], version=meta["e_tag"])
+    etag = meta["e_tag"]
+    if etag is not None and not etag.endswith('"'):
+        # Azure's listings have ETags without quotes, its responses have them with quotes.
+        etag = f'"{etag}"'
+    return SourceObject(uri=uri, location=uri, size_bytes=meta["size"], version=etag)
 
 
 def _stat_url(url: str, stores: Stores) -> SourceObject:
@@ -478,7 +482,6 @@ class RemoteObject:
 
 
 def _unquoted(etag: str) -> str:
-    # Azure's listings have ETags without quotes, its responses have them with quotes.
     return etag.strip('"')
 
 
