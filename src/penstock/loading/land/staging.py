@@ -266,7 +266,9 @@ class Staging(LandingMethod):
 
     def _find_lack(self) -> str:
         """Return which records of the sources are not loaded, in words; empty if all are."""
-        rejected = RejectStore(self._context.schema, self._context.claim.load_id).count(self._connection)
+        store = RejectStore(self._context.schema, self._context.claim.load_id)
+        # The user may have discarded the rejected records before the load was resumed.
+        rejected = store.count_rejected(self._connection)
         return self._context.lack or (f"{count_nouns(rejected, 'record')} rejected" if rejected else "")
 
     def _check_statements(self, landing: TargetLanding, staging: TableName) -> None:

@@ -17,6 +17,7 @@ from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.values.job import LoadJob
+from penstock.ledger.rejects import RejectStore
 from penstock.loading.values.plan import ForeseenLoad
 from penstock.loading.views.outcome import describe_outcome
 from penstock.loading.views.plan import describe_plan, plan_object
@@ -143,6 +144,23 @@ def test_load_with_rejects_deletes_nothing(loads18: Loads, tmp_path: Path) -> No
         assert "not-deleted" in _codes(outcome)
         assert loads18.execute("SELECT v FROM t WHERE k = 2") == [(name,)]
     assert any("is incomplete: 1 record rejected" in notice for notice in loads18.notices)
+
+
+def test_load_whose_rejects_were_discarded_deletes_nothing_when_it_is_resumed(loads18: Loads, tmp_path: Path) -> None:
+    """The rejected record may be that of a row."""
+    path = write_to(tmp_path / "f.csv", "k,v\n" + "".join(f"{n},new\n" for n in range(19)) + "19x,new\n")
+    rules = replace(IMPATIENT, on_error="reject")
+    loads18.execute("ALTER TABLE t ADD CHECK (v <> 'new') NOT VALID")
+    with pytest.raises(PenstockError):
+        loads18.run(_sync(path, format="csv", max_delete=100), rules=replace(rules, max_rejects=1))
+    with LedgerView(connect_to(loads18.conninfo)) as view:
+        (load_id,) = [each.load_id for each in view.loads()]
+    with connect_to(loads18.conninfo).connect() as connection:
+        assert RejectStore("penstock", load_id).discard(connection) == 1
+    loads18.execute("ALTER TABLE t DROP CONSTRAINT t_v_check")
+    outcome = loads18.run(_sync(path, format="csv", max_delete=100), rules=replace(rules, max_rejects=1))
+    assert (outcome.load_id, outcome.deleted, loads18.count()) == (load_id, 0, 20)
+    assert "not-deleted" in _codes(outcome)
 
 
 def test_every_load_reads_all_files(loads18: Loads, tmp_path: Path) -> None:
