@@ -225,6 +225,8 @@ class _LoadRun:
             number: describe_unreadable(claimed.objects[number], error, coverage.get(number))
             for number, error in errors.items()
         }
+        # Objects without a committed row lose their numbers. The next claim adds them anew: they are read again then.
+        self._retrying.next = replace(self._retrying.next, unreadable={})
         ledger.give_up_objects(connection, claimed.claim, planned, found)
         refuse_partial(errors, coverage)
         self._load.tally.note_unreadable(planned, found)

@@ -260,6 +260,28 @@ def test_source_that_is_missing_does_not_stop_the_others(loads: Loads, tmp_path:
         loads.run(job_of([gone], "append"), rules=REJECT)
 
 
+def test_source_that_cannot_be_listed_is_named_without_its_password(loads: Loads, tmp_path: Path) -> None:
+    """In the outcome and in the ledger, as objects are."""
+    write_files(tmp_path)
+    job = replace(job_of([tmp_path / "1.csv"], "append"), sources=(str(tmp_path / "1.csv"), "ftp://me:secret@host/a"))
+    outcome = loads.run(job, rules=REJECT)
+    assert [item.uri for item in outcome.unreadable] == ["ftp://host/a"]
+    assert "secret" not in str(newest(loads))
+
+
+def test_fault_after_the_others_are_loaded_is_retried(loads: Loads, tmp_path: Path) -> None:
+    """The object that cannot be read has another number then, and is left out again."""
+    loads.execute(
+        "CREATE SEQUENCE tries; CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF nextval('public.tries') = 1 THEN RAISE EXCEPTION 'again' USING ERRCODE = '40001'; END IF; RETURN NULL;"
+        " END $$; CREATE TRIGGER g BEFORE INSERT ON t EXECUTE FUNCTION f()"
+    )
+    paths, _ = write_files(tmp_path, cut=0.9)
+    outcome = loads.run(job_of(paths, "upsert"), rules=replace(REJECT, retry_for=30.0))
+    assert ([item.uri for item in outcome.unreadable], loads.count()) == ([str(paths[1])], 100)
+    assert loads.execute("SELECT last_value > 1 FROM tries") == [(True,)]
+
+
 def test_check_reports_sources_that_cannot_be_listed(loads: Loads, tmp_path: Path) -> None:
     """Beside the objects that it cannot read."""
     paths, _ = write_files(tmp_path, cut=0.9)

@@ -40,6 +40,7 @@ class LoadDetails:
 class UnreadableObject:
     """An object that a load could not read to its end, so that it was not loaded."""
 
+    # The name by which the ledger would have the object.
     uri: str
     # The table into which the object would have been loaded.
     table: str

@@ -27,10 +27,11 @@ from penstock.core.values.source import (
     ObjectSample,
     SourceObject,
 )
+from penstock.core.words import hide_secrets
 from penstock.loading.files.columnar.reader import ColumnarFile, RangedFile, RangedObject
 from penstock.loading.files.compression import decompress
 from penstock.loading.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
-from penstock.loading.files.listing import is_remote, list_objects
+from penstock.loading.files.listing import is_remote, lasting_name, list_objects
 from penstock.loading.files.local import LocalObject, Spool, refuse_remote
 from penstock.loading.files.parallel import map_at_once
 from penstock.loading.files.signatures import SIGNATURE_BYTES, check_is_not_compressed, check_is_text, sniff
@@ -297,8 +298,8 @@ class SourceReader:
         """Return the objects of all sources, each once, in the order of the sources and then by name.
 
         `on_notice` is called for what `list_objects` leaves out. If `skips_unreadable` is true, `on_failed` is called
-        with each source that cannot be listed and with the error. Otherwise raises SourceError, as it does if a source
-        matches nothing. Raises UsageError if a source is not allowed.
+        with the lasting name of each source that cannot be listed and with the error. Otherwise raises SourceError, as
+        it does if a source matches nothing. Raises UsageError if a source is not allowed.
         """
         if self._is_for_others:
             refuse_remote(sources)
@@ -342,7 +343,7 @@ class SourceReader:
         errors = {source: look([source]) for source in sources}
         for source, error in errors.items():
             if error is not None:
-                on_failed(source, error)
+                on_failed(hide_secrets(lasting_name(source)), error)
         return [source for source in sources if errors[source] is None]
 
     def sample(

@@ -23,6 +23,7 @@ from penstock.core.values.source import ObjectSample, SourceObject
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.lookup import look_up
 from penstock.ledger.values import LedgerObject
+from penstock.loading.files.listing import recorded_name
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import find_format
 from penstock.loading.plan.modes import explain_emptying
@@ -143,7 +144,8 @@ def _gather_target(
     except SourceError as error:
         if not sources.skips_unreadable or error.is_transient:
             raise
-        note_failed(error.location.file if error.location is not None else objects[0].uri, error)
+        file = None if error.location is None else error.location.file
+        note_failed(recorded_name(next((each for each in objects if each.uri == file), objects[0])), error)
         return None
     if facts is None and target.create and sample.is_empty:
         message = f'every source is empty: table "{target.into}" is not created'

@@ -10,6 +10,7 @@ from penstock.core.units import count_nouns
 from penstock.core.values.accounts import UnreadableObject, describe_error
 from penstock.ledger.values import Coverage
 from penstock.loading.context import LoadTools
+from penstock.loading.files.listing import recorded_name
 from penstock.loading.formats import format_of
 from penstock.loading.formats.format import Opened, RangeSums
 from penstock.loading.plan.dialects import refuse_other_pipe
@@ -45,7 +46,7 @@ def describe_unreadable(work: PlannedObject, error: PenstockError, coverage: Cov
     reason = describe_error(error)
     if coverage is not None and coverage.ranges:
         reason += f" ({count_nouns(coverage.rows, 'row')} of it committed)"
-    return UnreadableObject(uri=work.source.uri, table=str(work.target.table), reason=reason)
+    return UnreadableObject(uri=recorded_name(work.source), table=str(work.target.table), reason=reason)
 
 
 def refuse_emptying(errors: Mapping[int, PenstockError], objects: Mapping[int, PlannedObject], *, is_all: bool) -> None:
