@@ -362,13 +362,14 @@ def test_changed_file_is_named_and_not_compared(loads: Loads, path: Path) -> Non
 
 
 def test_named_file_must_exist_only_if_the_load_has_loaded_it(loads: Loads, path: Path) -> None:
-    """Not if it was missing then, or if an earlier load has loaded it."""
+    """If it was missing then, that is a problem; if an earlier load has loaded it, it is none."""
     early, late, gone = (path.with_name(name) for name in ("early.csv", "late.csv", "gone.csv"))
     load(loads, target(write_csv(early, ["1,x"])))
     load_id = load(loads, target([early, path, gone, write_csv(late, ["2,y"])]), on_error="reject")
     early.unlink()
     outcome = verify(loads, load_id)
-    assert (outcome.problems, outcome.tables[0].compared) == ((), 201)
+    assert [problem.uri for problem in outcome.problems] == [str(gone)]
+    assert (outcome.is_verified, outcome.tables[0].compared) == (False, 201)
     late.unlink()
     with pytest.raises(SourceError, match=r"late\.csv"):
         verify(loads, load_id)
@@ -555,14 +556,28 @@ def test_load_whose_rows_are_gone_is_refused(loads: Loads, path: Path) -> None:
     assert "may not have the rows" in refuse(loads, second)
 
 
-def test_load_that_would_be_read_otherwise_is_refused(loads: Loads, tmp_path: Path) -> None:
-    """With a setting that decides how dates are read."""
-    loads.execute("CREATE TABLE u (a date)")
-    load_id = load(loads, target(write_csv(tmp_path / "u.csv", ["01/02/2026"], header="a"), into="u", format="csv"))
-    assert verify(loads, load_id).problems == ()
+@pytest.mark.parametrize(
+    ("setting", "value", "column", "text"),
+    [("DateStyle", "ISO,DMY", "date", "01/02/2026"), ("IntervalStyle", "sql_standard", "interval", "-1 2:03:04")],
+)
+def test_load_that_would_be_read_otherwise_is_refused(
+    loads: Loads, tmp_path: Path, setting: str, value: str, column: str, text: str
+) -> None:
+    """With a setting that decides how dates or intervals are read, whichever of the two runs has it."""
+    loads.execute(f"CREATE TABLE u (a {column})")
+    other = make_conninfo(loads.conninfo, options=f"-c {setting}={value}")
+    path = write_csv(tmp_path / "u.csv", [text], header="a")
+    plain = load(loads, target(path, into="u", format="csv"))
+    assert verify(loads, plain).problems == ()
     with pytest.raises(TargetError) as caught:
-        penstock.verify(load_id, to=make_conninfo(loads.conninfo, options="-c DateStyle=ISO,DMY"), values=True)
-    assert "DateStyle was" in str(caught.value.detail)
+        penstock.verify(plain, to=other, values=True)
+    assert f"{setting} was" in str(caught.value.detail)
+    loads.execute("TRUNCATE u")
+    set_so = penstock.load(path, into="u", to=other, again=True).load_id
+    with pytest.raises(TargetError) as caught:
+        verify(loads, set_so)
+    assert f"{setting} was" in str(caught.value.detail)
+    assert penstock.verify(set_so, to=other, values=True).problems == ()
 
 
 def test_unended_load_is_refused(loads: Loads, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,9 +11,11 @@ import psycopg
 import pytest
 
 import penstock
+from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, TargetError
+from penstock.core.values.table import TableName
 from support.loads import Loads, target, write_csv
 from support.modes import mode_target
 from support.proofs import load, load_in_tiny_blocks, refuse, said, verify, write_records
@@ -277,15 +280,32 @@ def test_file_that_was_changed_in_place_with_its_time_put_back_has_changed(
     assert said(verify(loads, load_id, values=values)) == [("has changed since it was loaded", None)]
 
 
+def test_file_that_a_load_has_left_out_is_a_problem_until_a_later_load_has_it(loads: Loads, tmp_path: Path) -> None:
+    """Of the earlier load alone it stays one."""
+    whole, torn = write_more(tmp_path, "whole", 0), tmp_path / "torn.csv.gz"
+    data = gzip.compress(b"a,b\n" + "".join(f"{n},{n * n:x}\n" for n in range(3000)).encode())
+    torn.write_bytes(data[:20])
+    job = target([whole, torn], format="csv", has_header=True)
+    load_id = load(loads, job, on_error="reject")
+    for values in (False, True):
+        (problem,) = verify(loads, load_id, values=values).problems
+        assert (problem.uri, problem.message[:15]) == (str(torn), "was not loaded:")
+    torn.write_bytes(gzip.compress(b"a,b\n7,seven\n"))
+    load(loads, job)
+    with LedgerView(connect_to(loads.conninfo)) as view:
+        assert view.verify_table(TableName(schema=None, name="t"), values=True).is_verified
+    assert not verify(loads, load_id).is_verified
+
+
 # ---------------------------------------------------------------- keys
 
 
 def test_keys_of_rows_that_a_load_has_kept_are_compared(loads: Loads, path: Path) -> None:
-    """With insert-new the rows keep their other values, and the keys must be there."""
+    """With insert-new the rows keep their other values, and the keys must be there. The values are not verified."""
     loads.execute("ALTER TABLE t ADD PRIMARY KEY (a); INSERT INTO t VALUES (1, 'kept'), (500, 'other')")
     load_id = load(loads, mode_target(path, "insert-new", key=("a",)))
     outcome = verify(loads, load_id)
-    assert (outcome.is_verified, outcome.tables[0].has_only_keys) == (True, True)
+    assert (outcome.agrees, outcome.is_verified, outcome.tables[0].has_only_keys) == (True, False, True)
     loads.execute("UPDATE t SET a = 600 WHERE a = 1")
     assert said(verify(loads, load_id)) == [("is not in the table", 3)]
 

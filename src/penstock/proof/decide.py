@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -86,6 +87,17 @@ def check_objects(
         if each.records != each.rows + each.rejected + each.suppressed:
             done = f"{each.rows:,} stored, {each.rejected:,} rejected, {each.suppressed:,} suppressed"
             yield differs(each.uri, f"of {count_nouns(each.records, 'record')}, {done}")
+
+
+def check_left_out(meaning: str, *, tables: Collection[str] | None, loaded: Collection[str]) -> Iterator[Notice]:
+    """Yield a notice for each object that the load could not read, unless it is in `loaded`, by its URI.
+
+    `meaning` is the load's, in which its end has recorded these objects. `tables` are the names of the tables to look
+    at, None for all.
+    """
+    for each in json.loads(meaning).get("unreadable", ()):
+        if each["uri"] not in loaded and (tables is None or each["table"] in tables):
+            yield differs(each["uri"], f"was not loaded: {each['reason']}")
 
 
 def _has_other_version(loaded: ObjectRecord, source: SourceObject) -> bool:

@@ -91,6 +91,11 @@ class LaterLoads:
             and (each.version, each.size_bytes, each.ctime_ns) != (later.version, later.size_bytes, later.ctime_ns)
         ]
 
+    @property
+    def loaded(self) -> Collection[str]:
+        """Return the URIs of all objects of the loads that were compared so far."""
+        return self._uris.keys()
+
     def note_objects(self, objects: Iterable[ObjectRecord]) -> None:
         """Add the objects of the load that is compared now. For earlier loads they are objects of a later load."""
         self._uris |= {each.uri: each for each in objects if each.uri not in self._uris}

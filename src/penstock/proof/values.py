@@ -141,7 +141,13 @@ class VerifyOutcome:
 
         It is also false if one row may have counted for two records: see `is_unsure`.
         """
-        return self.has_values and not self.problems and not self.renewed and not self.is_unsure
+        is_whole = not (self.problems or self.renewed or self.has_stored_unseen or self.is_unsure)
+        return self.has_values and is_whole
+
+    @property
+    def has_stored_unseen(self) -> bool:
+        """Whether the load has stored rows of which only the keys were compared."""
+        return any(table.has_only_keys and table.inserted for table in self.tables)
 
     @property
     def has_all_records(self) -> bool:
@@ -209,6 +215,4 @@ class TableOutcome:
         if self.problems or self.unknown or any(each.is_unsure for each in self.loads):
             return False
         is_covered = self.compared is not None and self.compared == self.expected
-        # The values of rows that such a load has stored are not compared.
-        has_keys = any(table.has_only_keys and table.inserted for each in self.loads for table in each.tables)
-        return is_covered or (not has_keys and all(each.is_verified for each in self.loads))
+        return is_covered or all(each.is_verified for each in self.loads)

@@ -46,6 +46,7 @@ from penstock.loading.values.outcome import LoadProgress
 from penstock.loading.values.plan import LoadPlan
 from penstock.proof.compare import TableComparison, rows_of, seeing_all_rows
 from penstock.proof.decide import (
+    check_left_out,
     check_objects,
     check_records,
     check_rows,
@@ -132,6 +133,8 @@ def verify_before(
         touched = _compare_touched(load_id, plan, tools, objects=find_touched(objects, listed), tables=tables)
         problems = [*check_objects(objects, listed, touched)]
         is_compared = values and not problems
+        names = None if only is None else {name for each in tables for name in each.names}
+        problems += check_left_out(load.meaning, tables=names, loaded=later.loaded)
         problems += [problem for each in tables for problem in check_rows(each)]
         if is_compared and objects:
             tables, wrong = _compare_all(
