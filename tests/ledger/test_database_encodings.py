@@ -68,6 +68,14 @@ def test_names_and_messages_beyond_ascii_are_written_down(loads: Loads, tmp_path
     assert loads.count() == 4
 
 
+def test_reason_that_quotes_a_character_which_the_database_lacks_is_written_down(loads: Loads, tmp_path: Path) -> None:
+    """It does not end the load."""
+    loads.execute("CREATE TABLE t (n numeric)")
+    path = write_to(tmp_path / "f.csv", "n\n1,5\n2 €\n".replace(",", "."))
+    outcome = loads.run(target(path, format="csv", has_header=True, decimal_comma=("*",)), rules=REJECTS)
+    assert outcome.rejected >= 1
+
+
 def test_a_merge_and_a_transform_beyond_ascii_are_written_down(loads: Loads, tmp_path: Path) -> None:
     """What a merge refuses, and a statement's own text."""
     loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text CHECK (b <> 'ö'))")

@@ -38,6 +38,7 @@ from penstock.loading.formats import FORMATS
 from penstock.loading.land.retry import retry_rejects
 from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import write_reject_files
+from penstock.loading.steps.sequences import advance_sequences
 from penstock.proof.verify import verify_load
 
 if TYPE_CHECKING:
@@ -161,15 +162,16 @@ class LedgerView(Closing):
             raise no_such_load(beginning)
         return found[0]
 
-    def find_newest(self, beginning: str) -> str:
+    def find_newest(self, beginning: str, *, removable: bool = False) -> str:
         """Return the id of this role's newest load, complete or not, if `beginning` is "latest".
 
-        Otherwise, return the id of the only load whose id begins with `beginning`. Raises TargetError if there is none.
+        With `removable`, that load must be one that this login began. Otherwise, return the id of the only load whose
+        id begins with `beginning`. Raises TargetError if there is none.
         """
         if beginning != "latest":
             return self.find(beginning)
         with self._connect.borrow() as connection:
-            found = find_newest(connection, self._schema)
+            found = find_newest(connection, self._schema, removable=removable)
         if found is None:
             raise TargetError("the ledger has no load of this role", hint="See penstock loads.")
         return found
@@ -288,7 +290,7 @@ class LedgerView(Closing):
             rights.refuse_others_job("retry", job)
         # Use a separate session, because the retry holds the load's lock until its session ends.
         with self._connect.connect(label="retry") as connection:
-            return retry_rejects(load_id, tools, connection, path=path, into=into)
+            return retry_rejects(load_id, tools, connection, advance=advance_sequences, path=path, into=into)
 
     def verify(
         self, load_id: str, *, values: bool = False, on_progress: Callable[[LoadProgress], None] | None = None

@@ -17,6 +17,7 @@ from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_as, fetch_one, fetch_rows, run_query
 from penstock.core.units import MIB
 from penstock.core.values.dialect import Dialect
+from penstock.core.values.notice import Notice
 from penstock.core.values.table import ColumnMap, TableName
 from penstock.ledger.listing import refuse_at_work
 from penstock.ledger.locks import compose_query
@@ -130,12 +131,16 @@ class RejectingLoad:
 
 @slotted
 class RetryOutcome:
-    """The outcome of a retry of rejected records: rows stored, records suppressed by triggers, and records left."""
+    """The outcome of a retry of rejected records: rows stored, records suppressed by triggers, and records left.
+
+    `warnings` are about sequences that were not advanced.
+    """
 
     load_id: str
     rows: int
     suppressed: int
     left: int
+    warnings: tuple[Notice, ...] = ()
 
 
 # A number greater than any object's number.
@@ -163,7 +168,7 @@ class RejectStore:
 
     def insert(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
         """Insert rejected records into the ledger, in the open transaction."""
-        self._run(connection, "ledger/insert_rejects", rejects=_describe_all(rejects))
+        self._run(connection, "ledger/insert_rejects", rejects=_describe_all(rejects, connection))
 
     def remove(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> int:
         """Delete from the ledger records that the open transaction has stored in their table.
@@ -175,7 +180,7 @@ class RejectStore:
 
     def renew(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
         """Update the reasons and the bytes of records that were refused again, in the open transaction."""
-        self._run(connection, "ledger/renew_rejects", rejects=_describe_all(rejects))
+        self._run(connection, "ledger/renew_rejects", rejects=_describe_all(rejects, connection))
 
     def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
         """Correct the counts of a load after rejected records were tried again, in the open transaction.
@@ -372,8 +377,16 @@ def find_latest(connection: Connection, schema: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _describe_all(rejects: Sequence[Reject]) -> str:
-    """Return records as one JSON text, because psycopg is slow with arrays of many elements."""
+# The SQLSTATE of a record that this process could not send. The reason may quote any character of the file.
+_NOT_SENT = "22P04"
+
+
+def _describe_all(rejects: Sequence[Reject], connection: psycopg.Connection[Any]) -> str:
+    """Return records as one JSON text, because psycopg is slow with arrays of many elements.
+
+    In a reason, characters that the database may lack are escaped.
+    """
+    has_all = connection.info.parameter_status("server_encoding") in ("UTF8", "SQL_ASCII")
     return to_json(
         [
             {
@@ -382,16 +395,17 @@ def _describe_all(rejects: Sequence[Reject]) -> str:
                 "line": reject.line,
                 "raw": reject.raw.hex(),
             }
-            | _describe(reject.reason)
+            | _describe(reject.reason, is_ascii=not has_all and reject.reason.sqlstate == _NOT_SENT)
             for reject in rejects
         ]
     )
 
 
-def _describe(reason: Reason) -> dict[str, Any]:
+def _describe(reason: Reason, *, is_ascii: bool) -> dict[str, Any]:
+    message = reason.message.encode("ascii", "backslashreplace").decode() if is_ascii else reason.message
     return {
         "column": reason.column,
         "sqlstate": reason.sqlstate,
-        "message": reason.message,
+        "message": message,
         "detail": reason.detail,
     }

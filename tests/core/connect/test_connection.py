@@ -91,13 +91,14 @@ def test_later_sessions_read_input_as_the_first_one_does(
     """The user's field order and time zone are kept, and pinned for a factory's sessions."""
     alter_role(connection, user_name, "DateStyle", "German, DMY")
     alter_role(connection, user_name, "TimeZone", "Asia/Tokyo")
+    alter_role(connection, user_name, "IntervalStyle", "iso_8601")
     factory = ConnectionFactory(user_conninfo)
     with factory.connect():
         pass
     connection.execute(sql.SQL("ALTER ROLE {} RESET ALL").format(sql.Identifier(user_name)))
     with factory.connect() as second:
-        values = [show(second, setting) for setting in ("DateStyle", "TimeZone")]
-    assert values == ["ISO, DMY", "Asia/Tokyo"]
+        values = [show(second, setting) for setting in ("DateStyle", "TimeZone", "IntervalStyle")]
+    assert values == ["ISO, DMY", "Asia/Tokyo", "postgres"]
 
 
 def test_search_path_is_penstocks_own_but_where_the_users_is_asked_for(

@@ -151,6 +151,7 @@ class _InputSettings(NamedTuple):
 
     DateStyle: str
     TimeZone: str
+    IntervalStyle: str
     search_path: str
 
 
@@ -215,7 +216,7 @@ class ConnectionFactory:
 
     @property
     def input_settings(self) -> dict[str, str]:
-        """Return the user's DateStyle, TimeZone and search_path, by these names; empty before the first connection."""
+        """Return the user's settings that decide how text becomes a value; empty before the first connection."""
         return {} if self._input_settings is None else self._input_settings._asdict()
 
     @property
@@ -589,7 +590,7 @@ def _make_first_settings(
     The same query detects a pooler, and reads two facts: whether transactions are read-only by default, and whether
     DateStyle was chosen.
 
-    A select list is evaluated from left to right, so DateStyle is read before its output format becomes ISO. Behind a
+    A select list is evaluated from left to right, so the user's settings are read before penstock's are set. Behind a
     pooler no setting is changed, because other clients use the same backend. Only this statement runs with the user's
     search_path.
     """
@@ -630,6 +631,7 @@ def _compose_settings(pinned: _InputSettings, *, version_num: int, read_write: b
     field_order = pinned.DateStyle.rpartition(", ")[2]
     settings = _fixed_settings(version_num, read_write=read_write) | pinned._asdict()
     settings |= {"DateStyle": f"ISO, {field_order}", "search_path": OWN_PATH}
+    settings["IntervalStyle"] = _SETTINGS["IntervalStyle"]
     return sql.SQL("SELECT {}").format(sql.SQL(", ").join(_calls(settings)))
 
 

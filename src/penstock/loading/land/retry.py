@@ -9,8 +9,9 @@ stored.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,11 @@ from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.look import refuse_missing
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.staging import make_landing_table, truncate_landing_table
+from penstock.core.catalogue.tables import LoadedTable
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import FileLocation, PenstockError, TargetError, UsageError
 from penstock.core.slotted import slotted
+from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.ledger import commit_durably, taken_over
 from penstock.ledger.locks import try_lock
@@ -43,7 +46,7 @@ from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.loading.land.merge import hold_count
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, SortingMerges, StagedRecords
-from penstock.loading.plan.identity import job_from_json, loaded_columns
+from penstock.loading.plan.identity import find_other_settings, job_from_json, loaded_columns
 from penstock.loading.plan.order import rank_tables
 from penstock.loading.rejects.explain import explain_failure, shorten_reason, too_many_rejects
 from penstock.loading.rejects.pieces import Origin, Piece, form_from_json, make_origin
@@ -57,6 +60,9 @@ _TEMPORARY = "pg_temp"
 
 # An object's number, and the offset of one of its records.
 _Key: TypeAlias = tuple[int, int]
+
+# Advances the sequences of columns of a table past their values, and returns warnings.
+Advance: TypeAlias = Callable[[Connection, TableFacts, Collection[str]], Sequence[str]]
 
 # The stored form of each object's records, and what it says.
 _Forms: TypeAlias = Mapping[int, tuple[StoredForm, RecordForm]]
@@ -90,14 +96,16 @@ def retry_rejects(
     tools: LoadTools,
     connection: Connection,
     *,
+    advance: Advance,
     path: Path | None = None,
     into: TableName | None = None,
 ) -> RetryOutcome:
     """Retry the rejected records of a complete load, or only the records in the edited reject file `path`.
 
     `into` names the table of the file's records if several of the load's reject files have the same header. Records
-    that are refused again stay rejected. Return how many rows were stored, how many records triggers skipped, and how
-    many are still rejected. Raises PenstockError; then nothing was changed. Needs TEMPORARY on the database.
+    that are refused again stay rejected. `advance` advances the sequences of a table's columns past their values, and
+    returns warnings. Return how many rows were stored, how many records triggers skipped, and how many are still
+    rejected. Raises PenstockError; then nothing was changed. Needs TEMPORARY on the database.
     """
     if into is not None and path is None:
         raise UsageError(
@@ -112,13 +120,44 @@ def retry_rejects(
         raise TargetError(f"load {load_id} has not ended", hint=f"Finish it first: penstock resume {load_id}.")
     if not try_lock(connection, load.lock_key):
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
+    _refuse_other_settings(load_id, load, tools)
     tables = store.read_targets(connection)
     refuse_copied(connection, refuse_missing(connection, tools.ledger.schema, tables), tables)
     if (emptied := store.find_emptied(connection)) is not None:
         raise _outdated(load_id, *emptied)
     edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
-    targets = _find_targets(load_id, load, tools, connection)
-    return _Retry(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection, targets).run(edited)
+    targets = _find_targets(load_id, load, tools, connection, oids=tables)
+    claim = Claim(load_id=load_id, epoch=load.epoch, is_resumed=True)
+    outcome = _Retry(claim, tools, connection, targets).run(edited)
+    filled = targets if outcome.rows else ()
+    messages = [message for target in filled for message in _advance(connection, target, advance)]
+    return replace(outcome, warnings=tuple(Notice(code="sequences", message=message) for message in messages))
+
+
+def _refuse_other_settings(load_id: str, load: RejectingLoad, tools: LoadTools) -> None:
+    """Raise TargetError if the session would read dates, times or intervals in another way than the load has."""
+    # The tables are found without search_path.
+    now = {name: value for name, value in tools.connect.input_settings.items() if name != "search_path"}
+    if changes := find_other_settings(json.loads(load.meaning)["settings"], now):
+        raise TargetError(
+            f"load {load_id} has read its values by other settings",
+            detail="\n".join(changes),
+            hint="Set them as they were, by PGOPTIONS='-c datestyle=ISO,DMY' for example, and retry.",
+        )
+
+
+def _advance(connection: Connection, target: _RetriedTable, advance: Advance) -> Sequence[str]:
+    """Advance the sequences of a table. Return warnings, also of an error, because the rows are stored."""
+    if target.facts is None:
+        return ()
+    columns = {name for origin in target.origins.values() for name in origin.form.column_map.columns}
+    if target.statement is not None:
+        # A transform may fill any column.
+        columns |= {column.name for column in target.facts.columns}
+    try:
+        return advance(connection, target.facts, columns)
+    except (PenstockError, KeyboardInterrupt) as error:
+        return (f"sequences were not advanced: {error or 'interrupted'}",)
 
 
 @slotted
@@ -154,8 +193,13 @@ def _make_origins(
     }
 
 
-def _find_targets(load_id: str, load: RejectingLoad, tools: LoadTools, connection: Connection) -> list[_RetriedTable]:
-    """Return the targets with rejected records, referenced tables first. Raises TargetError, ServerError."""
+def _find_targets(
+    load_id: str, load: RejectingLoad, tools: LoadTools, connection: Connection, *, oids: Sequence[int]
+) -> list[_RetriedTable]:
+    """Return the targets with rejected records, referenced tables first. `oids` are those of the load's tables.
+
+    Raises TargetError, ServerError.
+    """
     schema = tools.ledger.schema
     landed = {
         TableName(schema=each.landing_schema, name=each.landing_table): each
@@ -168,11 +212,22 @@ def _find_targets(load_id: str, load: RejectingLoad, tools: LoadTools, connectio
     for table, forms in by_table.items():
         if (found := landed.get(table)) is None:
             facts = find_table(connection, table)
+            if facts is None or facts.oid not in oids:
+                raise _other_table(load_id, table)
             targets.append(_RetriedTable(origins=_make_origins(forms, tools), facts=facts))
         else:
             targets.append(_find_landed(forms, found, load, tools, connection, load_id=load_id))
     ranks, _ = rank_tables([target.facts for target in targets])
     return [target for _, target in sorted(zip(ranks, targets, strict=True), key=lambda pair: pair[0])]
+
+
+def _other_table(load_id: str, table: TableName) -> TargetError:
+    return TargetError(
+        f'table "{table}" is not the one that load {load_id} has filled',
+        detail="That one was renamed, or dropped and created again.",
+        hint=f"Give it its name back; or write the records to a file with penstock rejects {load_id} --reject-file "
+        "PATH, and load that.",
+    )
 
 
 def _find_landed(
@@ -228,7 +283,15 @@ class _Retry:
         self._schema = tools.ledger.schema
         self._targets = targets
         self._origins = {number: origin for target in targets for number, origin in target.origins.items()}
-        self._session = CopySession(connection, fence=tools.ledger.fence(claim), is_protected=True)
+        tables = {
+            TableName(schema=origin.encoder.spec.schema, name=origin.encoder.spec.table): LoadedTable(
+                target.facts.name, target.facts.oid
+            )
+            for target in targets
+            if target.facts is not None and target.statement is None
+            for origin in target.origins.values()
+        }
+        self._session = CopySession(connection, fence=tools.ledger.fence(claim), is_protected=True, tables=tables)
         self._store = RejectStore(self._schema, claim.load_id)
         self._sorter = RejectSorter(self._session)
         # The numbers of the targets whose staging tables exist.

@@ -30,6 +30,10 @@ JOB_FORMAT = 1
 # change how such a job is loaded.
 _RULES_BEFORE = {"freeze": "never"}
 
+# The settings of a session that a meaning leaves out while they have these values. With these, the identity of loads
+# that began before penstock recorded them does not change.
+_DEFAULT_SETTINGS = {"IntervalStyle": "postgres"}
+
 # The former options of a target that this version does not have, with the values that mean what it does. With another
 # value, the option is unknown.
 _DROPPED = {"sync_delete": "delete"}
@@ -56,7 +60,8 @@ def describe_meaning(
         for target, oid, names in zip(plan.targets, oids, sources, strict=True)
     ]
     rules = plan.job.rules
-    return to_json({"targets": targets, "settings": dict(settings), "again": rules.again, "atomic": rules.atomic})
+    named = {name: value for name, value in settings.items() if _DEFAULT_SETTINGS.get(name) != value}
+    return to_json({"targets": targets, "settings": named, "again": rules.again, "atomic": rules.atomic})
 
 
 def digest(meaning: str) -> str:
@@ -72,11 +77,7 @@ def describe_changes(before: str, now: str) -> list[str]:
     ['TimeZone was "UTC" and is "Europe/Rome".']
     """
     old, new = json.loads(before), json.loads(now)
-    changes = [
-        f'{name} was "{old["settings"].get(name)}" and is "{value}".'
-        for name, value in new["settings"].items()
-        if old["settings"].get(name) != value
-    ]
+    changes = find_other_settings(old["settings"], new["settings"])
     for was, target in zip(old["targets"], new["targets"], strict=False):
         table = target["table"] if target["schema"] is None else f"{target['schema']}.{target['table']}"
         if was.get("oid") != target["oid"]:
@@ -88,6 +89,16 @@ def describe_changes(before: str, now: str) -> list[str]:
         if others:
             changes.append(f'Of table "{table}" other: {", ".join(others)}.')
     return changes
+
+
+def find_other_settings(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each setting of a session that now has another value than the meaning of a load says."""
+    was = {**_DEFAULT_SETTINGS, **before}
+    return [
+        f'{name} was "{was.get(name)}" and is "{value}".'
+        for name, value in {**_DEFAULT_SETTINGS, **now}.items()
+        if was.get(name) != value
+    ]
 
 
 def loaded_columns(meaning: str, number: int) -> tuple[str, ...]:
