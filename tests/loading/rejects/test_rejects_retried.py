@@ -6,7 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
+import penstock
 from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import DataError, PenstockError, TargetError
@@ -126,17 +128,31 @@ def test_rejects_go_in_once_the_table_takes_them(loads: Loads, ledger: LedgerVie
 
 @pytest.mark.part("rest")
 def test_retry_does_not_bring_back_what_was_truncated_since(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
-    """The load's other rows are gone from the table: its file is no file that is loaded."""
+    """The load's other rows are gone from the table, and the rejected one belonged to them."""
     path = write(tmp_path / "f", "id,parent", ["1,", "2,7"])
     outcome = loads.run(target(path, into="child"), rules=REJECT)
-    (before,) = ledger.loads()
     loads.run(mode_target(write(tmp_path / "g", "id,parent", ["3,"]), "truncate", into="child"))
     loads.execute("INSERT INTO parent VALUES (7)")
-    assert ledger.retry(run_id(outcome)).rows == 1
-    assert ledger.loads()[0].seconds == before.seconds
-    assert loads.rows("child") == [(2, 7), (3, None)]
-    with pytest.raises(TargetError):
-        loads.run(target(path, into="child"))
+    with pytest.raises(TargetError, match="has emptied or replaced table"):
+        ledger.retry(run_id(outcome))
+    assert loads.rows("child") == [(3, None)]
+
+
+@pytest.mark.parametrize("change", ["ALTER TABLE t RENAME TO old", "DROP TABLE t"])
+def test_records_do_not_go_into_another_table_that_has_the_name_now(
+    loads: Loads, ledger: LedgerView, tmp_path: Path, change: str
+) -> None:
+    """A load of the same file into that table would store them once more."""
+    loads.execute("CREATE TABLE t (a int)")
+    path = write(tmp_path / "a.csv", "a", ["1", "x"])
+    load_id = run_id(loads.run(target(path, format="csv", has_header=True), rules=REJECT))
+    loads.execute(f"{change}; CREATE TABLE t (a text)")
+    with pytest.raises(TargetError, match=f"is not the one that load {load_id} has filled"):
+        ledger.retry(load_id)
+    assert loads.count() == 0
+    if "RENAME" in change:
+        loads.execute("DROP TABLE t; ALTER TABLE old RENAME TO t; ALTER TABLE t ALTER a TYPE text")
+        assert ledger.retry(load_id).rows == 1
 
 
 def test_what_a_retry_has_loaded_is_safe_when_it_says_so(
@@ -175,6 +191,78 @@ def test_edited_file_takes_the_place_of_the_rejects(loads: Loads, ledger: Ledger
     assert loads.execute("SELECT raw FROM penstock.rejects") == [(b"still wrong,\n",)]
     with pytest.raises(TargetError, match="the file has 3 records, and the load has 1"):
         ledger.retry(run_id(outcome), file)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "column", "text"),
+    [("DateStyle", "ISO,DMY", "date", "03/04/2026"), ("TimeZone", "Asia/Tokyo", "timestamptz", "2026-01-01 10:00")],
+)
+def test_retry_that_would_read_values_otherwise_is_refused(
+    loads: Loads, tmp_path: Path, setting: str, value: str, column: str, text: str
+) -> None:
+    """The rows of the load were read by the settings that it had."""
+    loads.execute(f"CREATE TABLE s (n int, v {column})")
+    path = write(tmp_path / "a.csv", "n,v", ["1,2026-01-01", f"x,{text}"])
+    other = make_conninfo(loads.conninfo, options=f"-c {setting}={value}")
+    load_id = penstock.load(path, into="s", to=other, on_error="reject").load_id
+    assert load_id is not None
+    file = write_to(tmp_path / "r.csv", f"n,v\n2,{text}\n")
+    with pytest.raises(TargetError, match="has read its values by other settings") as caught:
+        penstock.retry(load_id, file, to=loads.conninfo)
+    assert f"{setting} was" in str(caught.value.detail)
+    assert penstock.retry(load_id, file, to=other).rows == 1
+
+
+def test_retry_advances_sequences_as_its_load_did(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """The next row gets a key that no retried one has."""
+    loads.execute("CREATE TABLE s (id serial PRIMARY KEY, n int)")
+    path = write(tmp_path / "a.csv", "id,n", ["1,1", "7,x"])
+    load_id = run_id(loads.run(target(path, into="s", format="csv"), rules=REJECT))
+    outcome = ledger.retry(load_id, write_to(tmp_path / "r.csv", "id,n\n7,2\n"))
+    assert (outcome.rows, outcome.warnings) == (1, ())
+    assert loads.execute("SELECT nextval('s_id_seq')") == [(8,)]
+
+
+@pytest.mark.parametrize("header", ["id,parent", None])
+def test_byte_order_mark_that_a_program_adds_to_a_reject_file_is_no_data(
+    loads: Loads, ledger: LedgerView, tmp_path: Path, header: str | None
+) -> None:
+    """With a header and without."""
+    loads.execute("CREATE TABLE s (id text CHECK (id <> 'x'), parent text)")
+    path = write_to(tmp_path / "a.csv", "".join(f"{line}\n" for line in (header, "1,", "x,") if line))
+    job = target(path, into="s", format="csv", has_header=header is not None, columns=("id", "parent"))
+    load_id = run_id(loads.run(job, rules=REJECT))
+    file = write_to(tmp_path / "r.csv", "\ufeff" + "".join(f"{line}\n" for line in (header, "2,") if line))
+    assert ledger.retry(load_id, file).rows == 1
+    assert loads.execute("SELECT id FROM s ORDER BY id") == [("1",), ("2",)]
+
+
+def test_reject_files_that_differ_in_how_lines_end_are_told_apart(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """Each goes to the records of its own file."""
+    loads.execute("CREATE TABLE s (id int, parent int)")
+    ends = ((1, "\n"), (2, "\r\n"))
+    paths = [write_to(tmp_path / f"{n}.csv", f"id,parent{end}{n},{end}x,{end}".encode()) for n, end in ends]
+    load_id = run_id(loads.run(target(paths, into="s", format="csv", has_header=True), rules=REJECT))
+    files = ledger.write_rejects(load_id, tmp_path / "r.csv")
+    assert len(files) == 2
+    for number, file in enumerate(files, 3):
+        write_to(file, file.read_bytes().replace(b"x", str(number).encode()))
+        assert ledger.retry(load_id, file).rows == 1
+    assert loads.execute("SELECT id FROM s ORDER BY id") == [(n,) for n in (1, 2, 3, 4)]
+
+
+def test_record_that_is_blanked_in_a_reject_file_of_json_lines_is_an_error(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """It is neither corrected nor left as it was."""
+    loads.execute("CREATE TABLE s (id int)")
+    path = write_to(tmp_path / "a.jsonl", '{"id": 1}\n{"id": "x"}\n{"id": "y"}\n')
+    load_id = run_id(loads.run(target(path, into="s", format="jsonl"), rules=REJECT))
+    with pytest.raises(TargetError, match=r"a record of .* is empty"):
+        ledger.retry(load_id, write_to(tmp_path / "r.jsonl", '\n{"id": 2}\n'))
+    assert loads.count("s") == 1
 
 
 def test_reject_file_is_read_as_the_objects_were(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:

@@ -15,7 +15,13 @@ from penstock.core.values.table import TableName
 from penstock.ledger.listing import list_objects
 from penstock.ledger.rejects import RecordForm, RejectStore, StoredForm
 from penstock.loading.context import LoadTools
-from penstock.loading.files.encodings import byte_order_mark, encode_again, transcode
+from penstock.loading.files.encodings import (
+    byte_order_mark,
+    detect_bom,
+    encode_again,
+    normalize_encoding,
+    transcode,
+)
 from penstock.loading.formats.blocks import BlockReader, TornReader, make_cutter
 from penstock.loading.rejects.pieces import Piece, find_line_end, form_from_json, make_origin
 
@@ -81,6 +87,10 @@ def read_reject_file(
             " corrected yet stays in the file as it is, and stays rejected.",
             hint=f"Write them again with penstock rejects {load_id} --reject-file PATH, and edit that.",
         )
+    if forms[numbers[0]].dialect.format == "jsonl" and not all(record.strip() for record in records):
+        raise TargetError(
+            f'a record of "{path}" is empty', hint="Leave a record as it is in the file, and it stays rejected."
+        )
     pairs = zip(rejects, records, strict=True)
     return {(reject.object_number, reject.start): record for reject, record in pairs}
 
@@ -108,6 +118,10 @@ def _find_objects(
             hint=f"Write them again with penstock rejects {load_id} --reject-file PATH, and keep the header in them.",
         )
     if len(found) > 1:
+        # Files may differ only in how their lines end.
+        exact = [each for each in found if _without_mark(data, forms[each[0]]).startswith(_header(forms[each[0]]))]
+        found = exact if len(exact) == 1 else found
+    if len(found) > 1:
         tables = list(dict.fromkeys(stored[numbers[0]].table for numbers in found))
         names = ", ".join(f'"{table}"' for table in tables)
         raise TargetError(
@@ -117,7 +131,7 @@ def _find_objects(
             else f"Those have the same header, other dialects, and table {names}.",
             hint=f"Name the table with --into {tables[0]}."
             if len(tables) > 1
-            else f"Load the file by itself, and run penstock rejects {load_id} --discard.",
+            else f"Load the file by itself. penstock rejects {load_id} --discard then removes all rejected records.",
         )
     return found[0]
 
@@ -131,17 +145,29 @@ def _has_header(data: bytes, form: RecordForm) -> bool:
     if form.header is None:
         return True
     encoding = form.dialect.encoding
-    text = data.removeprefix(byte_order_mark(form.bom))
+    text = _without_mark(data, form)
     header = encode_again(form.header.rstrip(b"\r\n"), encoding=encoding)
     rest = text[len(header) :]
     ends = tuple(encode_again(mark, encoding=encoding) for mark in (b"\n", b"\r"))
     return text.startswith(header) and (not rest or rest.startswith(ends))
 
 
+def _without_mark(data: bytes, form: RecordForm) -> bytes:
+    """Return an edited file without a byte-order mark of its encoding, which programs that save files may add."""
+    found = detect_bom(data)
+    if found is None or found[0] not in (form.bom, normalize_encoding(form.dialect.encoding)):
+        return data
+    return data[found[1] :]
+
+
+def _header(form: RecordForm) -> bytes:
+    return encode_again(form.header or b"", encoding=form.dialect.encoding)
+
+
 def _cut(data: bytes, form: RecordForm, raws: Sequence[bytes], path: Path, tools: LoadTools) -> list[bytes]:
     """Return the records of an edited file without its header. `raws` are the records that were written to it."""
     origin = make_origin(form, number=0, uri=str(path), server_major=tools.server_major)
-    data = data.removeprefix(byte_order_mark(form.bom))
+    data = _without_mark(data, form)
     pieces = list(transcode([data], encoding=form.dialect.encoding, uri=str(path)))
     if raws and (parts := _cut_as_written(b"".join(pieces), [form.header or b"", *raws])):
         return list(parts[1:])
