@@ -45,7 +45,7 @@ class Order:
 
     job: str
     access: dict[str, Any]
-    ledger_schema: str
+    housekeeping: Housekeeping
     # The environment variables of libpq.
     environment: dict[str, str]
 
@@ -54,14 +54,32 @@ class Order:
 
 
 def make_order(request: Request) -> Order:
-    """Return the order for a request. Its job has `join`, so a member runs no step before or after the rows."""
-    job = replace(request.job, rules=replace(request.job.rules, join=True))
+    """Return the order for a request. Its job has `join`, and local sources with absolute paths.
+
+    A member may lead the load, so it gets what the request says of the server's settings and of the ledger.
+    """
+    targets = tuple(
+        replace(target, sources=tuple(map(_without_folder, target.sources))) for target in request.job.targets
+    )
+    job = replace(request.job, targets=targets, rules=replace(request.job.rules, join=True))
+    given = request.housekeeping
     return Order(
         job=job_to_json(job),
         access=asdict(request.access),
-        ledger_schema=request.housekeeping.ledger_schema,
+        housekeeping=Housekeeping(
+            ledger_schema=given.ledger_schema,
+            publish_ledger=given.publish_ledger,
+            settings=given.settings,
+            shared_group=given.shared_group,
+            no_record=True,
+        ),
         environment={name: value for name, value in os.environ.items() if name.startswith("PG")},
     )
+
+
+def _without_folder(source: str) -> str:
+    """Return a source that means the same in another current directory, with what is secret in a URL."""
+    return source if "://" in source else os.path.abspath(source)  # noqa: PTH100 (pathlib does not take .. away)
 
 
 class RayMember:
@@ -80,9 +98,8 @@ class RayMember:
         Return the error that ended the member, None if there was none.
         """
         os.environ.update(order.environment)
-        house = Housekeeping(ledger_schema=order.ledger_schema, no_record=True)
         try:
-            with Loader(connect_to(**order.access), house) as loader:
+            with Loader(connect_to(**order.access), order.housekeeping) as loader:
                 loader.run(loader.plan(job_from_json(order.job)), on_progress=self._note)
         except Stopped:
             return None
@@ -219,6 +236,8 @@ class RayMembers:
         until_s = time.monotonic() + _END_PATIENCE_S
         for watcher in self._watchers:
             watcher.join(max(0.0, until_s - time.monotonic()))
+        if not is_complete and any(watcher.is_alive() for watcher in self._watchers):
+            self._notice("members that have not ended are killed: run penstock repair, unless you resume the load")
         for actor in self._actors:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)

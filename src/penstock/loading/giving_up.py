@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
+from penstock.changes.records import find_changed
 from penstock.core.catalogue.tables import drop_created
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction
@@ -15,8 +16,9 @@ from penstock.core.errors import DeleteLimitError, OtherTableError, PenstockErro
 from penstock.core.host.process import holding_interrupts
 from penstock.core.units import count_nouns
 from penstock.ledger.committed import count_rows
+from penstock.ledger.lookup import read_meaning
 from penstock.ledger.targets import read_landings
-from penstock.loading.claim.decide import describe_left
+from penstock.loading.claim.decide import NothingToDo, describe_left
 from penstock.loading.files.local import STDIN_LOCATION
 from penstock.loading.land.context import LandingContext
 from penstock.loading.plan.modes import compose_alter
@@ -54,11 +56,10 @@ def add_what_stays(
         # The columns were changed in the transaction that recorded the load.
         made = "; ".join(compose_alter(table, changes) for table, changes in altered.items())
         stays = f"{stays}\nThe columns that the load has changed stay so: {made}."
-    resume = (
-        "" if rows == 0 or is_complete else f" {_describe_resuming(error, plan, load_id, has_all_rows=has_all_rows)}"
-    )
     extended = add_detail(error, stays)
-    extended.hint = f"{error.hint or ''}{resume}".strip() or None
+    if rows != 0 and not is_complete:
+        resume = _describe_resuming(error, plan, load_id, has_all_rows=has_all_rows, is_unsure=rows is None)
+        extended.hint = f"{error.hint or ''} {resume}".strip() or None
     extended.load_id = None if rows == 0 and not is_complete else load_id
     if rows == 0 and not is_complete:
         add_command(extended, plan.targets, plan.job, [notice.options for notice in plan.notices])
@@ -115,7 +116,10 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
     )
 
 
-def _describe_resuming(error: PenstockError, plan: LoadPlan, load_id: str, *, has_all_rows: bool) -> str:
+def _describe_resuming(
+    error: PenstockError, plan: LoadPlan, load_id: str, *, has_all_rows: bool, is_unsure: bool
+) -> str:
+    """Return how to resume the load. `is_unsure` says that the load may be complete: a pipe would be loaded again."""
     if isinstance(error, OtherTableError):
         return f"Restore the table, or run penstock loads forget {load_id} before a new load."
     if isinstance(error, DeleteLimitError):
@@ -124,6 +128,11 @@ def _describe_resuming(error: PenstockError, plan: LoadPlan, load_id: str, *, ha
     if has_all_rows:
         again = "the same command with the same input" if is_piped else f"penstock resume {load_id}"
         return f"Once it is repaired, end the load with: {again}"
+    if is_piped and is_unsure:
+        return (
+            f"If penstock loads show {load_id} says that it is complete, all is stored; otherwise resume with the same "
+            "command and the same input."
+        )
     if is_piped:
         return "Resume with the same command and the same input."
     return f"Resume with: penstock resume {load_id} (if a file was corrected, with --changed load)."
@@ -137,15 +146,21 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
     """End a failed load, and return a copy of `error` that adds which rows stay and how to resume the load.
 
     The steps undo their changes. If no row stays, the load is removed from the ledger, and the tables created for it
-    are dropped. If other hosts continue the load or another process leads it, nothing is undone.
+    are dropped. If other hosts continue the load, nothing is undone. If this is the last host, and it has not led the
+    load, what the leader has left changed at the tables is restored.
     """
     member, left = load.claimed.member, load.claimed.left
     if left:
         error = add_detail(error, describe_left(left, load.load_id))
-    if (member.leave() or not member.leads) and not load.is_ended:
+    goes_on = member.leave()
+    if (goes_on or not member.leads) and not load.is_ended:
         for step in reversed(steps):
             step.lose_lead(load)
-        return add_who_goes_on(error, load.load_id)
+        if goes_on or not _end_as_last(load, steps):
+            return add_who_goes_on(error, load.load_id)
+        return add_what_stays(
+            error, load.plan, load.load_id, rows=None, has_all_rows=False, is_complete=load.is_ended, emptied=()
+        )
     rows, is_gone = None, False
     try:
         with load.tools.connect.connect(label="end") as connection:
@@ -175,6 +190,32 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
         is_complete=load.is_ended,
         emptied=load.emptied,
     )
+
+
+def _end_as_last(load: RunningLoad, steps: Sequence[Step]) -> bool:
+    """Restore what the leader of a load by several hosts has left changed, if this host is the last one.
+
+    Return false, and change nothing, if another process leads the load, or if the server cannot be asked. If the load
+    is complete, nothing is to be restored. An error becomes a warning.
+    """
+    oids = [target.facts.oid for target in load.plan.targets if target.facts is not None]
+    schema, is_last = load.tools.ledger.schema, False
+    try:
+        with load.tools.connect.connect(label="end") as connection:
+            known = read_meaning(connection, schema, load.load_id)
+            if known is None or load.claimed.member.has_leader(connection):
+                return False
+            is_last, load.is_ended = True, known.state == "complete"
+            if not load.is_ended:
+                nothing = NothingToDo(skipped=0, changed_by=dict.fromkeys(find_changed(connection, schema, oids), ()))
+                for step in reversed(steps):
+                    step.nothing_to_do(nothing, connection)
+    except (PenstockError, KeyboardInterrupt) as lost:
+        if is_last:
+            why = lost.message if isinstance(lost, PenstockError) else "interrupted"
+            what = "indexes, keys or triggers that the leading host has changed may be left"
+            load.tools.warnings.warn("not-restored", f"{what} ({why}): run penstock repair")
+    return is_last
 
 
 def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None, why: str) -> None:
@@ -219,6 +260,9 @@ def _tidy(load: RunningLoad, connection: Connection) -> int | None:
             emptied = [str(plan.targets[number].table) for number, record in records.items() if record.is_truncated]
             load.emptied = tuple(dict.fromkeys(emptied))
         if not tools.ledger.forget_unused(connection, claimed.claim, even_if_used=is_lost):
+            known = read_meaning(connection, tools.ledger.schema, load.load_id)
+            # The answer to the load's last COMMIT may have been lost.
+            load.is_ended = load.is_ended or (known is not None and known.state == "complete")
             return count_rows(connection, tools.ledger.schema, load.load_id)
         if claimed.landings:
             from penstock.loading.land.landing import give_up_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)

@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,18 +18,19 @@ import pytest
 
 from penstock.core.errors import Interrupted, ServerError, TargetError
 from penstock.core.values.job import LoadRules
-from penstock.ledger.ledger import Ledger
-from penstock.loading import giving_up
+from penstock.ledger.ledger import Ledger, finish
+from penstock.loading import giving_up, run
 from penstock.loading.claim import claim
+from penstock.loading.land import landing
 from penstock.loading.land.staging import Staging
 from penstock.watch.watching import SamplerThread
 from support.files import write_to
 from support.loads import Loads, target
+from support.modes import mode_target
 from support.parts import rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from penstock.core.connect.connection import Connection
     from penstock.embedded.server import EmbeddedServer
@@ -268,6 +270,32 @@ def test_table_that_is_dropped_under_the_load_is_an_error(database18: str, path:
     loads.at_piece = _at(0, lambda: loads.execute("DROP TABLE t"))
     with pytest.raises(TargetError, match=r'"public\.t" does not exist'):
         loads.run(target(path), sessions=1)
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_pipe_whose_load_is_complete_is_not_to_be_loaded_again(
+    database18: str, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """The answer to its last COMMIT was lost; a second load of the same input would store each row again."""
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)")
+    module = run if mode == "append" else landing
+
+    def lose_answer(*arguments: Any, **options: Any) -> None:
+        finish(*arguments, **options)
+        raise ServerError("the connection is lost", is_transient=True)
+
+    monkeypatch.setattr(module, "finish", lose_answer)
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as file:
+        file.write("a,b\n1,x\n2,y\n")
+    try:
+        with pytest.raises(ServerError) as caught:
+            loads.run(mode_target(Path(f"/dev/fd/{reading}"), mode, format="csv", has_header=True))
+    finally:
+        os.close(reading)
+    assert loads.count() == 2
+    assert "All rows of load" in str(caught.value.detail)
+    assert caught.value.hint is None
 
 
 @pytest.mark.parametrize("step", ["open", "look_up", "begin"])

@@ -43,6 +43,7 @@ def path(tmp_path: Path) -> Path:
         (("--on-error", "reject", "--max-rejects", "3"), "--max-rejects"),
         (("--add-columns",), "--add-columns"),
         (("--types", "widen"), "--types widen"),
+        (("--again",), "--again"),
     ],
 )
 def test_join_refuses_by_name(
@@ -73,6 +74,7 @@ def test_join_refuses_foreign_keys_between_its_tables(
         (("--members", "2"), "--members needs --ray"),
         (("--ray", "auto", "--plan"), "--ray cannot be used with --plan"),
         (("--ray", "auto", "--members", "none"), "--members"),
+        (("--ray", "auto", "--mode", "truncate"), "--ray cannot be used with --mode truncate and replace"),
         pytest.param(
             ("--ray", "auto"),
             "--ray needs Ray",

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.core.errors import LeftOutError, PenstockError, SourceError, TargetError
+from penstock.core.errors import DataError, LeftOutError, PenstockError, SourceError, TargetError
 from penstock.core.tuning import BatchPlan, LoadTuning
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
 from penstock.loading.loader import Loader
@@ -273,6 +273,41 @@ def test_members_that_wait_for_objects_that_nobody_sees_end_before_the_leader(cl
         assert "4.csv" in error.message
     assert cluster.loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
     assert len(cluster.loads.indexes()) == 1
+
+
+@pytest.mark.part("rest")
+def test_host_that_fails_last_restores_what_the_leader_has_dropped(cluster: Cluster) -> None:
+    """The leader fails while the other is live, so it leaves that to it."""
+    cluster.loads.execute("CREATE INDEX ON t (a); ALTER TABLE t ADD CHECK (a < 0)")
+    rules = replace(JOINT, indexes="rebuild")
+    leader = cluster.start(rules=rules)
+    assert leader.has_begun.wait(_PATIENCE_S)
+    member = cluster.start(rules=rules)
+    assert member.has_begun.wait(_PATIENCE_S)
+    assert len(cluster.loads.indexes()) == 0
+    first = leader.finish()
+    assert isinstance(first, DataError)
+    assert "other members take its objects" in str(first.detail)
+    last = member.finish()
+    assert isinstance(last, DataError)
+    assert "penstock resume" in str(last.hint)
+    assert cluster.loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
+    assert len(cluster.loads.indexes()) == 1
+
+
+@pytest.mark.part("rest")
+def test_member_leads_before_it_claims_more_if_the_leader_has_died(cluster: Cluster) -> None:
+    """Until then nobody would hold what the load has changed."""
+    first, member = cluster.lead(), cluster.member()
+    first.die()
+    # The members look for the leader once a second.
+    time.sleep(2.5)
+    assert not find_errors(member.finish())
+    cluster.check()
+    query = (
+        "SELECT count(DISTINCT object) FROM penstock.ranges WHERE member = (SELECT max(number) FROM penstock.members)"
+    )
+    assert cluster.loads.execute(query) == [(FILES - 1,)]
 
 
 def test_leaders_that_follow_each_other_with_other_lists_keep_the_list_of_the_first(cluster: Cluster) -> None:

@@ -113,8 +113,10 @@ def test_interrupt_ends_the_members_too(hosts: Hosts, cluster: Cluster) -> None:
 def test_an_order_shows_nothing_of_itself() -> None:
     """It may contain a password, and Ray writes the repr of what fails to be pickled."""
     from penstock.api.ray_members import Order
+    from penstock.core.values.job import Housekeeping
 
-    order = Order(job="{}", access={"to": _SECRET}, ledger_schema="penstock", environment={"PGPASSWORD": _SECRET})
+    secrets = {"access": {"to": _SECRET}, "environment": {"PGPASSWORD": _SECRET}}
+    order = Order(job="{}", housekeeping=Housekeeping(), **secrets)
     assert _SECRET not in repr(order)
     values: list[Any] = [order]
     assert _SECRET not in str(values)

@@ -5,6 +5,7 @@
 -- Staging tables of other roles are listed too, but only their owner may drop them. A load that is just reconnecting
 -- holds no lock. If its staging table is dropped, it reads its files again.
 \set landing_oid `cat parts/landing_oid.sql`
+\set member_is_locked `cat parts/member_is_locked.sql`
 \set origin `cat parts/origin.sql`
 SELECT l.id::text AS load_id,
        l.lock_key,
@@ -25,5 +26,9 @@ SELECT l.id::text AS load_id,
               AND k.pid <> pg_catalog.pg_backend_pid()
               AND k.classid = ('x' || pg_catalog.substr(l.lock_key, 1, 8))::bit(32)::int8::oid
               AND k.objid = ('x' || pg_catalog.substr(l.lock_key, 9, 8))::bit(32)::int8::oid
+       )
+   AND NOT EXISTS (
+           SELECT FROM ONLY :"ledger".members AS m
+            WHERE m.load = l.id AND m.ended_at IS NULL AND :member_is_locked
        )
  ORDER BY l.began_at, t.number;

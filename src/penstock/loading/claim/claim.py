@@ -93,8 +93,9 @@ def claim_load(
                 return claimed
         except PenstockError as error:
             retrying.wait(error)
-            # The claim may be committed although the connection was lost before the answer.
-            begun = plan.load_id
+            # The claim may be committed although the connection was lost before the answer. Or this process has waited
+            # for a load that may be complete by now.
+            begun = error.load_id or plan.load_id
 
 
 def claim_again(
@@ -382,7 +383,7 @@ def _read_landings(
 
 def _passing(load_id: str | None) -> TakenOverError:
     error = TakenOverError(f"load {load_id} has ended or changed while this process joined it")
-    error.is_transient = True
+    error.is_transient, error.load_id = True, load_id
     return error
 
 

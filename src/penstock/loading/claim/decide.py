@@ -401,6 +401,8 @@ def refuse_joint(order: TargetOrder, rules: LoadRules, route: RoutePlan) -> None
 
 
 def _find_obstacles(order: TargetOrder, rules: LoadRules, route: RoutePlan) -> Iterator[tuple[str, str]]:
+    if rules.again:
+        yield "--again", "A host that comes when the load is complete would load everything once more."
     if rules.atomic:
         yield "--atomic", "The rows of several hosts are not committed in one transaction."
     if not rules.wait:

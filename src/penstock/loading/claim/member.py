@@ -20,7 +20,7 @@ from penstock.core.errors import Interrupted, PenstockError, TakenOverError
 from penstock.core.host.machine import client_name, host_name
 from penstock.ledger.committed import OtherObject, read_coverage
 from penstock.ledger.ledger import taken_over
-from penstock.ledger.locks import find_workers, try_lock, try_lock_here
+from penstock.ledger.locks import find_lock_holder, find_workers, try_lock
 from penstock.ledger.members import (
     end_dead,
     end_member,
@@ -129,6 +129,10 @@ class Member:
         """
         return True
 
+    def has_leader(self, connection: Connection) -> bool:  # noqa: ARG002 (JointMember uses it)
+        """Return whether a process leads the load."""
+        return True
+
     def limit(self, sessions: SessionPlan) -> SessionPlan:
         """Return the session plan, reduced to the sessions that this member may have."""
         return sessions
@@ -232,8 +236,8 @@ class JointMember(Member):
     def supply(self, feed: BlockFeed) -> None:
         """Claim objects for the feed before they are needed. End the feed if no object is left to claim.
 
-        About once a second, also remove the claims of complete objects, and reduce the feed's sessions to this host's
-        share.
+        About once a second, also remove the claims of complete objects, reduce the feed's sessions to this host's
+        share, and end the feed if no process leads the load.
         """
         wanted = feed.wanted_bytes()
         if wanted > 0 and self._may_take(feed.unsent):
@@ -244,6 +248,10 @@ class JointMember(Member):
         if self._tools.clock() - self._looked_s >= _LOOK_S:
             self._looked_s = self._tools.clock()
             self._finish_complete()
+            if not (self.leads or self.has_leader(self._connection)):
+                # Without a leader, nobody holds the changes that the load has made to its tables. One of the members
+                # leads when it has loaded what it has claimed.
+                feed.end()
             seen = self.look()
             if seen.session_limit is not None:
                 share = share_sessions(seen.session_limit, members=seen.others + 1)
@@ -343,16 +351,14 @@ class JointMember(Member):
             seen = self.look()
             if seen.is_complete:
                 return "complete"
+            if not (self.leads or self.has_leader(self._connection)):
+                return "lead"
             if seen.free:
                 with self._mutex:
                     self._taken = []
                 return "load"
             if self.leads and not seen.claimed:
                 return "end"
-            # If no process leads the load, its lock is free. Here the lock is taken only until the end of this
-            # statement.
-            if not self.leads and try_lock_here(self._connection, self._load_lock):
-                return "lead"
             if not seen.claimed or seen.held:
                 stuck_s = None
             elif stuck_s is None:
@@ -365,6 +371,10 @@ class JointMember(Member):
                 self._tools.notice(f"no object is left to claim: waiting for {what}")
                 is_shown = True
             self._tools.sleep(min(_LOOK_S, _TURN_S * (seen.others + 1)))
+
+    def has_leader(self, connection: Connection) -> bool:
+        """Return whether a process leads the load: it has the load's lock."""
+        return find_lock_holder(connection, self._load_lock) is not None
 
     def limit(self, sessions: SessionPlan) -> SessionPlan:
         """Return the session plan, reduced to this member's share of the sessions that all members may have."""
@@ -419,8 +429,9 @@ class JointMember(Member):
         seen = None
         try:
             with self._tools.connect.connect(label="end") as connection:
-                seen = look_at_members(connection, self._schema, self._claim)
+                # Of members that end together, the last one sees that there is no other.
                 end_member(connection, self._schema, self._claim)
+                seen = look_at_members(connection, self._schema, self._claim)
         except PenstockError as error:
             _log.info("cannot end this member: %s", error.message)
         finally:

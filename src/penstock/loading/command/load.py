@@ -127,6 +127,12 @@ def load(
     if not sources:
         raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
     request = _read_request(sources, options | ({"join": True} if ray is not None else {}))
+    if ray is not None and any(target.landing.is_fresh for target in request.job.targets):
+        raise UsageError(
+            "--ray cannot be used with --mode truncate and replace, nor with --partition-of",
+            detail="A process that Ray starts when the load is complete would load the files again.",
+            hint="Run the command with --join on each host instead.",
+        )
     if check:
         house = replace(request.housekeeping, settings="none", shared_group=False)
         request = replace(request, housekeeping=house)
