@@ -103,7 +103,7 @@ impl ColumnarDecoder {
         columns.map(|each| (&each.name[..], &each.type_name[..], describe(each), each.is_untold, each.bytes)).collect()
     }
 
-    fn holds_texts(&self, py: Python<'_>, column: usize) -> PyResult<bool> {
+    fn holds_texts(&self, py: Python<'_>, column: usize) -> PyResult<Option<bool>> {
         self.column(column)?;
         py.detach(|| self.file.holds_texts(column)).map_err(|error| self.source.explain(error))
     }

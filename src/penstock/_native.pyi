@@ -364,8 +364,8 @@ class ColumnarDecoder:
         The third is None if such values cannot be loaded. The fourth is whether it is unknown if they are texts or
         bytes, and the last the length of all values, decoded; in an Arrow file all columns have the same.
         """
-    def holds_texts(self, column: int) -> bool:
-        """Return whether all values of a column of byte strings, or of lists of them, are UTF-8."""
+    def holds_texts(self, column: int) -> bool | None:
+        """Return whether all values of a column of byte strings or of lists of them are UTF-8, None without values."""
     def may_differ(self, column: int, kept: tuple[str, int], *, is_text: bool) -> bool:
         """Return whether a column of a type and a limit (copy/payload.py) may change a value."""
     def fits_binary(self, column: int, type_name: str, *, is_text: bool) -> bool:

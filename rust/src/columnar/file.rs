@@ -129,12 +129,12 @@ impl File {
         FileError::Damaged(format!("{}{column}: {reason}", self.name_part(part)))
     }
 
-    /// Returns whether a column of byte strings, or of lists of them, has values, and all are UTF-8.
+    /// Returns whether all values of a column of byte strings, or of lists of them, are UTF-8. None if it has no values.
     ///
     /// # Errors
     ///
     /// If the file is damaged, or cannot be read.
-    pub fn holds_texts(self: &Arc<Self>, column: usize) -> Result<bool, FileError> {
+    pub fn holds_texts(self: &Arc<Self>, column: usize) -> Result<Option<bool>, FileError> {
         let (kind, mut count) = (self.columns[column].kind.clone(), 0);
         for part in &self.parts {
             for batch in self.read(*part, &[column])? {
@@ -144,12 +144,12 @@ impl File {
                     Ok((0..batch[0].len()).try_fold(count, |sum, row| Some(sum + count_texts(&cells, row)?)))
                 })?;
                 let Some(found) = found else {
-                    return Ok(false);
+                    return Ok(Some(false));
                 };
                 count = found;
             }
         }
-        Ok(count > 0)
+        Ok((count > 0).then_some(true))
     }
 }
 

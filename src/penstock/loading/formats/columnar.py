@@ -109,7 +109,8 @@ class Columnar(Format):
         hint = "Create the table with columns of type text first to load them as text."
         return [
             Notice(code="binary-text", message=f'column "{name}": {reason}', uri=sample.source.uri, hint=hint)
-            for name in texts
+            for name, is_text in texts.items()
+            if is_text
         ]
 
     def describe(self, target: TargetPlan) -> str:

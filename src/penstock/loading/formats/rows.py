@@ -9,13 +9,13 @@ types of all columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 from penstock import _native
-from penstock.core.errors import DataError, FileLocation
+from penstock.core.errors import DataError, FileLocation, SourceError
 from penstock.core.values.source import ColumnarSample, Range
 from penstock.loading.copy.payload import OTHER, find_kept_type, make_form_encoder
 from penstock.loading.files.columnar.reader import ColumnarFile, SentColumn, SentRows
@@ -52,7 +52,8 @@ def open_rows(file_format: Format, work: PlannedObject, tools: ReadTools, *, sum
             SentColumn(name, None if column is None else column.type_name, None if column is None else column.base.name)
             for name, column in zip(names, found, strict=True)
         ]
-        opened.read_as_text([column.name for column in sent if _TEXT.fullmatch(column.base_name or "")])
+        texts = opened.read_as_text([column.name for column in sent if _TEXT.fullmatch(column.base_name or "")])
+        _refuse_bytes(texts, uri=uri)
         kept = [find_kept_type(column) for column in found]
         changing = [each if opened.may_differ(name, each) else OTHER for name, each in zip(names, kept, strict=True)]
         is_kept = changing == [OTHER] * len(names)
@@ -73,6 +74,16 @@ def open_rows(file_format: Format, work: PlannedObject, tools: ReadTools, *, sum
     read = opened.read(sent, ranges, is_binary=is_binary, rejects=tools.rejects_torn)
     blocks = _make_blocks(opened, read, names, uri=uri)
     return file, watch_rows(blocks, form, sums), encoder, form
+
+
+def _refuse_bytes(texts: Mapping[str, bool], *, uri: str) -> None:
+    """Raise SourceError if a column that fills one of texts has other bytes, of which it would get the hex digits."""
+    for name, is_text in texts.items():
+        if not is_text:
+            raise SourceError(
+                f'column "{name}" of "{uri}" has bytes that are not UTF-8, and its column in the table is for text',
+                hint="Load it into a column of type bytea, or leave it out by --skip.",
+            )
 
 
 def find_missing(committed: Sequence[Range], edges: Sequence[Range], rows: int, *, uri: str) -> list[Range]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -299,11 +300,20 @@ def test_bytes_without_a_type_are_text_in_columns_of_text(
     assert found == [(text, text, [text], word) for text, word in zip(_DECODED, _WORDS, strict=True)]
 
 
-def test_bytes_that_are_not_all_text_stay_bytes(loads: Loads, write_parquet: Callable[..., Path]) -> None:
-    """One value of the last row group decides for the file."""
-    loads.execute("CREATE TABLE t (n int, s text)")
-    loads.run(target(write_parquet({"n": range(3), "s": [b"a", b"b", b"\xff"]}, row_group_size=1)))
-    assert loads.execute("SELECT s FROM t ORDER BY n") == [("\\x61",), ("\\x62",), ("\\xff",)]
+def test_bytes_that_are_not_all_text_do_not_become_hex_digits_in_a_column_of_texts(
+    loads: Loads, write_parquet: Callable[..., Path]
+) -> None:
+    """One value of the last row group decides for the file; a file without values, and other columns, are no matter."""
+    loads.execute("CREATE TABLE t (n int, s text, b bytea)")
+    texts = [b"a", b"b", b"\xff"]
+    path = write_parquet({"n": range(3), "s": texts, "b": texts}, row_group_size=1)
+    with pytest.raises(SourceError, match=r'column "s" of .* has bytes that are not UTF-8') as caught:
+        loads.run(target(path))
+    assert "--skip" in str(caught.value.hint)
+    assert loads.count() == 0
+    assert loads.run(replace(target(path, skip=["s"]), missing="default")).rows == 3
+    loads.run(target(write_parquet({"n": range(3), "s": pa.nulls(3, pa.binary()), "b": texts})), rules=AGAIN)
+    assert loads.count() == 6
 
 
 def test_created_column_of_bytes_that_are_all_text_is_warned_of(

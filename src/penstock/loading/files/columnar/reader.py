@@ -115,20 +115,21 @@ class ColumnarFile:
         ]
         return ColumnarSample(format=self._format, fields=tuple(fields), rows=rows, parts=self._opened.parts)
 
-    def read_as_text(self, names: Sequence[str]) -> list[str]:
-        """Find out which of these columns have texts in BINARY, read them as texts from now on, and return their names.
+    def read_as_text(self, names: Sequence[str]) -> dict[str, bool]:
+        """Find out which of these columns have texts in BINARY, and read them as texts from now on.
 
         Some writers store texts as BINARY without a logical type. Such a column contains texts if all its values are
-        UTF-8, so this method reads all of them.
+        UTF-8, so this method reads all of them. Returns whether that is so for each column of BINARY that has values.
         """
         before, columns = self._file.bytes_read, self._opened.columns
         with self._explaining():
-            found = [
-                name
+            found = {
+                name: is_text
                 for name in names
-                if columns[self._numbers[name]][3] and self._opened.holds_texts(self._numbers[name])
-            ]
-        self._as_text |= {self._numbers[name] for name in found}
+                if columns[self._numbers[name]][3]
+                and (is_text := self._opened.holds_texts(self._numbers[name])) is not None
+            }
+        self._as_text |= {self._numbers[name] for name, is_text in found.items() if is_text}
         # The load will read these columns again. Its progress must count their bytes only once.
         self._file.bytes_read = before
         return found
