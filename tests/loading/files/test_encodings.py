@@ -162,7 +162,9 @@ def test_stated_encoding_must_agree_with_the_mark() -> None:
     """A mark refines UTF16 to its byte order, and contradicts another encoding."""
     assert resolve_encoding(stated="UTF-16", bom="UTF16BE", uri="x") == "UTF16BE"
     assert resolve_encoding(stated=None, bom="UTF16LE", uri="x") == "UTF16LE"
-    assert resolve_encoding(stated="LATIN1", bom="UTF8", uri="x") == "LATIN1"
+    assert resolve_encoding(stated="SQL_ASCII", bom="UTF8", uri="x") == "SQL_ASCII"
+    with pytest.raises(SourceError, match="byte-order mark of UTF8, but --encoding is LATIN1"):
+        resolve_encoding(stated="LATIN1", bom="UTF8", uri="x")
     with pytest.raises(SourceError, match="byte-order mark of UTF16LE, but --encoding is UTF8"):
         resolve_encoding(stated="UTF8", bom="UTF16LE", uri="x")
 

@@ -233,14 +233,13 @@ def guess_utf16(head: bytes) -> str | None:
 def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | None:
     """Return the encoding in which a stream is read, None if neither --encoding nor a byte-order mark names it.
 
-    `stated` is that of --encoding, `bom` that of the mark. --encoding takes precedence, and the mark adds the byte
-    order of UTF16 and UTF32. A mark of UTF-8 is ignored if --encoding is given. Raises SourceError if another mark
-    contradicts --encoding.
+    `stated` is that of --encoding, `bom` that of the mark. The mark adds the byte order of UTF16 and UTF32. Bytes that
+    are not converted (SQL_ASCII) may have a mark of UTF-8. Raises SourceError if the mark contradicts --encoding.
     """
     if stated is None or bom is None:
         return stated if bom is None else bom
     name = normalize_encoding(stated)
-    if bom in ("UTF8", name):
+    if bom == name or (bom == "UTF8" and name == "SQL_ASCII"):
         return name
     if name in ("UTF16", "UTF32") and bom.startswith(name):
         return bom
