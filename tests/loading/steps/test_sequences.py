@@ -72,6 +72,22 @@ def test_sequence_never_moves_back(connection: Connection) -> None:
     assert next_value(connection) == 51
 
 
+@pytest.mark.parametrize(
+    "change",
+    ['ALTER SEQUENCE public."t_Id_seq" RESTART WITH 1000', "SELECT setval('public.\"t_Id_seq\"', 1000, false)"],
+)
+def test_sequence_that_was_set_ahead_and_is_unused_never_moves_back(connection: Connection, change: str) -> None:
+    """Its next value is not its start. A greater value in the column moves it on."""
+    facts = load(connection, "serial", [7])
+    connection.execute(change.encode())
+    advance_sequences(connection, facts, ["Id"])
+    assert next_value(connection) == 1000
+    connection.execute(change.encode())
+    connection.execute('INSERT INTO public.t ("Id") VALUES (1000)')
+    advance_sequences(connection, facts, ["Id"])
+    assert next_value(connection) == 1001
+
+
 def test_column_that_was_not_loaded_is_left_alone(connection: Connection) -> None:
     """Its values came from the sequence itself."""
     facts = load(connection, "serial", [7])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 
 import psycopg
 from psycopg import sql
@@ -12,7 +13,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import PenstockError
 from penstock.core.slotted import slotted
-from penstock.core.sql import fetch_rows, table_identifier
+from penstock.core.sql import fetch_one, fetch_rows, table_identifier
 from penstock.core.values.table import Column, TableFacts
 from penstock.loading.claim.decide import NothingToDo
 from penstock.loading.context import LoadTools
@@ -45,8 +46,8 @@ def advance_sequences(connection: Connection, facts: TableFacts, columns: Collec
 
     `columns` are the names of the loaded columns. The last value of a column is read from an index, or otherwise from
     the whole table. A sequence is only moved forwards. But if another session calls nextval between the query and
-    setval, that call can be undone. Needs SELECT on the column, and USAGE and UPDATE on the sequence. Without these, a
-    warning says what to grant. Raises ServerError.
+    setval, that call can be undone. Needs SELECT on the column, and USAGE, SELECT and UPDATE on the sequence. Without
+    these, a warning says what to grant. Raises ServerError.
     """
     warnings = []
     for column in facts.columns:
@@ -87,6 +88,10 @@ def _advance(connection: Connection, facts: TableFacts, column: Column, name: st
             return _grant_warning(connection, facts, column, name)
         end = _find_end(connection, facts, column, is_ascending=sequence.increment > 0)
         (sequence,) = fetch_rows(connection, "loading/sequence", SequenceRow, sequence=name)
+        if sequence.last_value is None:
+            # RESTART WITH, and setval(..., false), leave a sequence unused, with another next value than its start.
+            (start,) = fetch_one(connection, sql.SQL("SELECT last_value FROM {}").format(sql.SQL(name)))
+            sequence = replace(sequence, start=int(start))
         position = choose_position(sequence, end)
         if position is None:
             return None
@@ -120,7 +125,7 @@ def _find_end(connection: Connection, facts: TableFacts, column: Column, *, is_a
 def _grant_warning(connection: Connection, facts: TableFacts, column: Column, name: str) -> str:
     user = connection.execute("SELECT CURRENT_USER::text").fetchone()
     assert user is not None
-    grants = sql.SQL("GRANT SELECT ({}) ON {} TO {}; GRANT USAGE, UPDATE ON SEQUENCE {} TO {};").format(
+    grants = sql.SQL("GRANT SELECT ({}) ON {} TO {}; GRANT USAGE, SELECT, UPDATE ON SEQUENCE {} TO {};").format(
         sql.Identifier(column.name),
         table_identifier(facts.name),
         sql.Identifier(user[0]),
@@ -143,7 +148,8 @@ class Sequences(Step):
 
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._tools = tools
-        self._is_merged = plan.needs_more_than_copy
+        # A partition that the load has attached exists in the next run, which plans to copy into it.
+        self._is_merged = plan.needs_more_than_copy or any(each.job.partition_of for each in plan.targets)
         self._fed = [
             (target.facts, _fed_columns(target))
             for target in plan.targets
