@@ -135,10 +135,11 @@ def _gone(connection: Connection, oid: int, name: TableName | None) -> TargetErr
 
 _log = logging.getLogger(__name__)
 
-# How long the swap waits for each further lock after it has locked the old table. A session that waits for the old
-# table may itself hold a lock that DROP TABLE needs, and then the two sessions are deadlocked. PostgreSQL would cancel
-# the query of the other session, because that session began to wait first, so its deadlock_timeout (1 s) ends first.
-_FURTHER_LOCKS_TIMEOUT = "100ms"
+# How long a swap waits for each further lock after it has locked the old table, and an attach for each if it locks a
+# default partition and other tables. A session that waits for the first table may itself hold a lock that the swap
+# needs, and then the two sessions are deadlocked. PostgreSQL would cancel the query of the other session, because that
+# session began to wait first, so its deadlock_timeout (1 s) ends first.
+FURTHER_LOCKS_TIMEOUT = "100ms"
 
 
 def _at_once(act: Callable[[], object]) -> object:
@@ -362,7 +363,7 @@ def swap_replacement(
     with in_transaction(connection, f"putting the new table in the place of {definition.name}"):
         new = capture_table(connection, oid).table
         _lock_old(connection, definition, partition)
-        with local_settings(connection, lock_timeout=_FURTHER_LOCKS_TIMEOUT):
+        with local_settings(connection, lock_timeout=FURTHER_LOCKS_TIMEOUT):
             _replace_old(connection, definition, oid, name=new.name, partition=partition)
         if differences := find_differences(definition, capture_table(connection, oid), retyped=retyped):
             raise ServerError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from psycopg import sql
@@ -31,7 +32,7 @@ from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, fetch_rows
 from penstock.core.units import MIB
 from penstock.core.values.table import TableFacts, TableName
-from penstock.loading.land.exchange import capture_table, create_replacement
+from penstock.loading.land.exchange import FURTHER_LOCKS_TIMEOUT, capture_table, create_replacement
 from penstock.loading.land.leaf import ReplacedPartition, compose_attach, compose_bounds, find_partition
 
 _log = logging.getLogger(__name__)
@@ -219,8 +220,9 @@ def _find_bounds(connection: Connection, parent: ParentRow, name: str, for_value
             # Partitions of other schemas may have equal names.
             label = each if each not in taken else f"penstock_{number}"
             taken.add(label)
-            part = sql.SQL("CREATE TEMPORARY TABLE {} PARTITION OF {} {}")
-            statements.append(part.format(sql.Identifier(label), root, sql.SQL(bounds)))
+            # A partitioned table has bounds and no storage, so that thousands of them need few locks and no files.
+            part = sql.SQL("CREATE TEMPORARY TABLE {} PARTITION OF {} {} PARTITION BY {}")
+            statements.append(part.format(sql.Identifier(label), root, sql.SQL(bounds), sql.SQL(parent.key)))
         run_all(connection, statements)
         connection.execute(sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {})").format(sql.Identifier(name), root))
         attach = sql.SQL("ALTER TABLE {} ATTACH PARTITION {} FOR VALUES {}")
@@ -293,8 +295,12 @@ def attach_partition(connection: Connection, model: PartitionModel, oid: int) ->
     differs from its model.
     """
     definition = model.definition
+    # A session that waits for the default partition may have a lock of a table to which a foreign key refers.
+    is_risky = model.parent.default_oid is not None and any(each.kind == "f" for each in definition.constraints)
     with in_transaction(connection, f"attaching partition {definition.name}"):
-        run_all(connection, _compose_attach(model, oid, name=capture_table(connection, oid).table.name))
+        statements = _compose_attach(model, oid, name=capture_table(connection, oid).table.name)
+        with local_settings(connection, lock_timeout=FURTHER_LOCKS_TIMEOUT) if is_risky else nullcontext():
+            run_all(connection, statements)
         # Since PostgreSQL 17, ATTACH makes columns identity columns as they are in the parent.
         ignored = {"triggers", "publications", *(["columns"] if model.parent.defaults else [])}
         by_name = replace(definition, indexes=tuple(sorted(definition.indexes, key=lambda each: each.name)))
