@@ -3,7 +3,8 @@
 -- psql -f wal_receivers.sql
 --
 -- pg_receivewal replays nothing, so its position is that of its flush. A subscriber's position is the one that its slot
--- has confirmed. replay_lag is null while nothing is to be replayed, and old if the receiver does not answer.
+-- has confirmed. One that has connected again catches up first, when it is behind most. replay_lag is null while nothing
+-- is to be replayed, and old if the receiver does not answer.
 WITH receivers AS (
     SELECT CASE WHEN s.slot_type = 'logical' THEN 'subscriber' ELSE 'standby' END AS kind,
            r.application_name AS name,
@@ -19,7 +20,7 @@ WITH receivers AS (
            pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - r.reply_time) AS reply_age_s
       FROM pg_catalog.pg_stat_replication AS r
       LEFT JOIN pg_catalog.pg_replication_slots AS s ON s.active_pid = r.pid
-     WHERE r.state = 'streaming'
+     WHERE r.state IN ('streaming', 'catchup')
 )
 SELECT kind,
        name,

@@ -107,7 +107,7 @@ class Brake:
                 for text in holding.look(self._read(option, session), now_s=self._clock()):
                     self._notice(text)
                 if not holding.names:
-                    what = "slot keeps WAL" if option == "--max-wal" else "standby or subscriber is streaming"
+                    what = "slot keeps WAL" if option == "--max-wal" else "standby or subscriber is connected"
                     self._notice(f"{option} has no effect: no {what} that is below the limit")
 
     def check(self, session: Connection, *, is_aurora: bool) -> None:
