@@ -22,7 +22,7 @@ from penstock.core.values.job import LoadRules, Transform
 from penstock.removal.decide import refuse_load
 from support.command import run_process
 from support.dumps import copy_as_template, dump_and_restore
-from support.loads import IMPATIENT, Loads, await_end_of_backends, target
+from support.loads import IMPATIENT, Loads, await_end_of_backends, share_ledger, target
 from support.modes import Killed, killing_at, mode_target
 
 if TYPE_CHECKING:
@@ -101,6 +101,22 @@ def test_latest_is_the_newest_load(loads: Loads, tmp_path: Path) -> None:
     assert penstock.undo("latest", to=loads.conninfo).rows == 300
     assert loads.rows("made") == []
     assert run(loads, path, into="made", create=True)
+
+
+def test_latest_is_no_load_of_another_login_of_the_role(
+    database: str, user_name: str, user_conninfo: str, tmp_path: Path
+) -> None:
+    """An undo that is repeated by mistake would remove it: its row cannot say that a later load was removed."""
+    admin = Loads(database, setup="CREATE TABLE t (a int, b text)")
+    share_ledger(admin, f'"{user_name}"')
+    admin.execute(f'ALTER TABLE t OWNER TO "{user_name}"')
+    first = run(Loads(database, role=user_name), write(tmp_path / "a", range(3)))
+    run(Loads(user_conninfo), write(tmp_path / "b", range(3, 5)))
+    assert penstock.undo("latest", to=user_conninfo).rows == 2
+    with pytest.raises(TargetError, match=f"{first}, may have been begun by another login"):
+        penstock.undo("latest", to=user_conninfo)
+    assert admin.count("t") == 3
+    assert penstock.undo(first, to=user_conninfo).rows == 3
 
 
 def test_latest_is_no_older_load_after_an_undo(loads: Loads, tmp_path: Path) -> None:

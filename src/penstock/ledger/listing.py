@@ -71,12 +71,13 @@ def sum_up_tables(connection: Connection, schema: str) -> list[TableTotals]:
         return fetch_rows(connection, "ledger/table_totals", TableTotals, ledger=schema)
 
 
-def find_newest(connection: Connection, schema: str, *, resumable: bool = False) -> str | None:
+def find_newest(connection: Connection, schema: str, *, resumable: bool = False, removable: bool = False) -> str | None:
     """Return the id of the load that this role began last, None if there is none.
 
     With `resumable`, only loads that can be resumed count. Without it, raises TargetError if a later load was removed
-    from the ledger. Otherwise a command for the latest load would, if run twice, silently use an earlier load. Also
-    raises ServerError.
+    from the ledger. Otherwise a command for the latest load would, if run twice, silently use an earlier load. With
+    `removable`, also raises TargetError if another login of the role began the load: its row cannot hold the note that
+    a later load was removed. Also raises ServerError.
     """
     if not has_ledger(connection, schema):
         return None
@@ -84,12 +85,17 @@ def find_newest(connection: Connection, schema: str, *, resumable: bool = False)
         row = run_query(connection, "ledger/newest", ledger=schema, resumable=resumable).fetchone()
     if row is None:
         return None
-    load_id, failed = str(row[0]), row[1]
+    load_id, failed, is_own_login = str(row[0]), row[1], row[2]
     if failed is not None and not resumable:
         raise TargetError(
             f"the newest load, {failed}, is not in the ledger any more",
             detail="It failed before its first commit, or was undone or forgotten.",
             hint=f"The one before is load {load_id}.",
+        )
+    if removable and not is_own_login:
+        raise TargetError(
+            f"the newest load of the role, {load_id}, may have been begun by another login",
+            hint="If that is the load you mean, name it by its id.",
         )
     return load_id
 

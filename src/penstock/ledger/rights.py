@@ -47,18 +47,28 @@ class LoadRights:
     # Whether the load's role is this session's login itself.
     is_logins: bool
     is_member: bool
+    # Whether the load's role exists.
+    has_role: bool
     is_superuser: bool
 
     def refuse_other_role(self, what: Deed) -> None:
         """Raise TargetError if the load belongs to another role than the current one. `what` is the user's action."""
-        if not self.is_own_role:
-            raise TargetError(
-                f'cannot {what} load {self.load_id}: it belongs to role "{self.owner}"',
-                detail="Its rows in the ledger would act with the privileges of the current role.",
-                hint=f'Use --role "{self.owner}".'
-                if self.is_member
-                else f'Run it as "{self.owner}", or as a member of that role with --role "{self.owner}".',
+        if self.is_own_role:
+            return
+        if self.is_member:
+            hint = f'Use --role "{self.owner}".'
+        elif self.has_role:
+            hint = f'Run it as "{self.owner}", or as a member of that role with --role "{self.owner}".'
+        else:
+            hint = (
+                "The role does not exist any more. As the ledger's owner, set owner in the load's rows of its tables "
+                "loads and rejects to the role that loads now."
             )
+        raise TargetError(
+            f'cannot {what} load {self.load_id}: it belongs to role "{self.owner}"',
+            detail="Its rows in the ledger would act with the privileges of the current role.",
+            hint=hint,
+        )
 
     def refuse_others_job(self, what: Deed, job: LoadJob | None) -> None:
         """Raise TargetError if another role owns the load, or if its job could run code as this login.

@@ -45,7 +45,7 @@ def undo(
     its details were pruned.
     """
     with open_ledger(options, allows_standby=plan) as view:
-        whole_id = view.find_newest(load_id)
+        whole_id = view.find_newest(load_id, removable=not plan)
         if load_id == "latest" and not plan:
             record, _ = view.load(whole_id)
             began = f"began at {record.began_at:%Y-%m-%d %H:%M:%S%z} into {', '.join(record.tables)}"

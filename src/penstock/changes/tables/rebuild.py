@@ -252,7 +252,10 @@ def as_owner(connection: Connection, change: Change) -> Iterator[None]:
             detail=f'Role "{change.owner}" dropped it, and only that role can restore it.'
             if may_become is False
             else f'Role "{change.owner}", which dropped it, does not exist any more.',
-            hint=f'Run penstock repair as "{change.owner}", as a member of it, or as a superuser.',
+            hint=f'Run penstock repair as "{change.owner}", as a member of it, or as a superuser.'
+            if may_become is False
+            else "As the ledger's owner, set owner in the rows of its table changes that have that role to the role "
+            "that owns the table now; then run penstock repair.",
         )
     with local_settings(connection, role=change.owner):
         yield

@@ -11,6 +11,7 @@ SELECT l.id::text AS load_id,
              WHERE r.rolname = l.owner),
            false
        ) AS is_member,
+       EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolname = l.owner) AS has_role,
        (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = SESSION_USER) AS is_superuser
   FROM ONLY :"ledger".loads AS l
  WHERE l.id = :'load';

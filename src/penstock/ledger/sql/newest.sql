@@ -1,5 +1,5 @@
--- newest.sql: this role's newest load, and the load that began after it and was removed
--- returns (load_id, failed_later); needs the ledger; PostgreSQL 14+
+-- newest.sql: this role's newest load, the load that began after it and was removed, and whether this login began it
+-- returns (load_id, failed_later, is_own_login); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v resumable=true -f newest.sql
 --
 -- With `resumable`, it is the newest of those that can be resumed, if there is one that no process is running now. A load
@@ -13,7 +13,8 @@ SELECT l.id::text AS load_id,
               AND f.failed_event > e.began
             ORDER BY f.failed_event DESC
             LIMIT 1
-       ) AS failed_later
+       ) AS failed_later,
+       coalesce(l.login = SESSION_USER, false) AS is_own_login
   FROM ONLY :"ledger".loads AS l
   CROSS JOIN LATERAL (
            SELECT coalesce(l.begin_event, l.event) AS began

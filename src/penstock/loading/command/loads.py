@@ -219,7 +219,7 @@ def forget(load_id: NewestId, keep_rows: KeepRows = False, **options: Any) -> No
     without --keep-rows.
     """
     with open_ledger(options) as view:
-        whole_id = view.find_newest(load_id)
+        whole_id = view.find_newest(load_id, removable=True)
         staying = view.forget(whole_id, keeps_rows=keep_rows)
     Messages().note(f"forgot load {whole_id}")
     for each in staying:
