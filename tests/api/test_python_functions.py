@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
+from penstock.core.errors import ServerError
+from penstock.loading.loader import Loader
 from support.files import write_to
 from support.loads import Loads, target
 
@@ -153,6 +155,26 @@ def test_load_that_was_cut_short_is_resumed(database18: str, tmp_path: Path) -> 
     assert (outcome.load_id, outcome.rejected, loads.count()) == (record.load_id, 1, 20_000)
     with pytest.raises(penstock.TargetError):
         penstock.resume(record.load_id, to=database18)
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_load_from_memory_is_not_said_to_be_resumable(
+    database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_memory: bool
+) -> None:
+    """Its copy is gone, and the same call again would store the committed rows once more."""
+    Loads(database18, setup="CREATE TABLE t (id int)")
+
+    def fail(*_arguments: Any, **_options: Any) -> None:
+        error = ServerError("the connection is lost", hint="Resume with: penstock resume 1f2e.")
+        error.load_id = "1f2e"
+        raise error
+
+    monkeypatch.setattr(Loader, "run", fail)
+    path = write_to(tmp_path / "f.csv", "id\n1\n")
+    with pytest.raises(penstock.ServerError) as caught:
+        penstock.load(io.BytesIO(path.read_bytes()) if is_in_memory else path, "t", to=database18)
+    assert ("penstock undo 1f2e" in str(caught.value.hint)) is is_in_memory
+    assert ("penstock resume" in str(caught.value.hint)) is not is_in_memory
 
 
 def test_job_file_is_loaded_by_its_path(database18: str, tmp_path: Path) -> None:

@@ -142,6 +142,10 @@ def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
             error.hint = None if error.hint is None else spelled.sub(name, error.hint)
             if error.location is not None and error.location.file == path:
                 error.location = replace(error.location, file=name, part=None)
+        if error.load_id is not None and f"penstock resume {error.load_id}" in (error.hint or ""):
+            own = re.split("Resume with|Once it is repaired", error.hint or "")[0]
+            why = f"The load cannot be resumed, because its source was in memory: run penstock undo {error.load_id}"
+            error.hint = f"{own}{why}, and load it again."
         # "from None" hides the causes of the error, because they name the temporary file.
         raise error from None
 
@@ -347,7 +351,10 @@ def retry(
     """
     table = parse_table_name(into) if isinstance(into, str) else into
     with _open_ledger(to, options) as view:
-        return view.retry(view.find_rejecting(load_id), None if file is None else Path(file), into=table)
+        outcome = view.retry(view.find_rejecting(load_id), None if file is None else Path(file), into=table)
+    for notice in outcome.warnings:
+        log_warning(notice)
+    return outcome
 
 
 @takes(ACCESS_KEYWORDS)
@@ -381,7 +388,7 @@ def undo(
     the unchanged rows are removed. With `plan`, rows are only counted. Raises TargetError, DataError, ServerError.
     """
     with _open_ledger(to, options, allows_standby=plan) as view:
-        outcome = view.undo(view.find_newest(load_id), is_partial=partial, only_planned=plan)
+        outcome = view.undo(view.find_newest(load_id, removable=not plan), is_partial=partial, only_planned=plan)
     warnings = tuple(reword_notice(notice, {}) for notice in outcome.warnings)
     for notice in warnings:
         log_warning(notice)
