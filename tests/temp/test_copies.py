@@ -49,6 +49,15 @@ def test_the_sequence_is_a_snapshot_a_copy_with_local_storage_a_replay_and_their
     ]
 
 
+@pytest.mark.parametrize("to", ["host=db.corp.example dbname=shop", "host={} hostaddr=127.0.0.1", "dbname=shop"])
+def test_instance_that_is_not_named_by_its_endpoint_is_refused(to: str) -> None:
+    """The replay would compare the instance with itself."""
+    raw = instance("orders")
+    found = described(raw, orderable=["db.r6gd.2xlarge"])
+    with pytest.raises(AwsError, match="must name the instance by its endpoint"):
+        compose_copy(found, replay=[], to=to.format(raw["Endpoint"]["Address"]))
+
+
 def test_an_instance_without_such_a_copy_is_refused() -> None:
     """AWS offers no class with local storage for it, or it is of a cluster."""
     with pytest.raises(AwsError, match=r"no class like db\.r6g\.2xlarge with local storage"):

@@ -309,9 +309,9 @@ def test_totals_of_two_servers_are_paired_by_their_statement(
 def test_top_statements_are_not_those_that_a_replay_has_run(
     new_server: Callable[..., EmbeddedServer], debian15: int
 ) -> None:
-    """Its EXPLAINs spill as the statements do, more often, and would take their places."""
+    """Its EXPLAINs spill as the statements do, more often, and would take their places. The text is as it was sent."""
     conninfo = new_server(debian15, shared_preload_libraries="pg_stat_statements").ensure_running()
-    text = "SELECT * FROM t ORDER BY pad"
+    text = "SELECT * FROM (SELECT pad, pad AS token FROM t) AS s WHERE s.token = s.pad ORDER BY pad"
     with psycopg.connect(conninfo, autocommit=True) as admin:
         admin.execute(b"CREATE EXTENSION pg_stat_statements; " + TABLE.encode())
         admin.execute(b"ALTER ROLE CURRENT_USER SET work_mem = '64kB'")

@@ -235,13 +235,15 @@ def test_own_statements_have_the_use_case_of_their_plan_and_others_say_that_they
             other.execute("SELECT mallory.evil(), pad FROM t ORDER BY pad OFFSET 99999")
         admin.execute("SET work_mem = '64kB'; SET enable_sort = off; SET hash_mem_multiplier = 1")
         admin.execute("EXPLAIN (ANALYZE, BUFFERS) SELECT DISTINCT pad FROM t LIMIT 65000")
-        admin.execute("SELECT k, length(pad) FROM t ORDER BY pad OFFSET 99999")
+        # What looks like a secret is hidden when the text is shown, and not before it is planned.
+        admin.execute("SELECT k, length(pad) FROM (SELECT *, pad AS token FROM t) s WHERE token = pad ORDER BY pad")
         report = temp_usage(ConnectionFactory(counting), interval_s=0)
     by_query = {each.query.partition(" FROM")[0]: each for each in report.statements}
     found = {query: each.use_case for query, each in by_query.items()}
     explained = found["EXPLAIN (ANALYZE, BUFFERS) SELECT DISTINCT pad"]
     assert explained is not None
     assert "grouping" in explained.names
+    assert "token = *** ORDER BY" in by_query["SELECT k, length(pad)"].query
     ordered = found["SELECT k, length(pad)"]
     assert ordered is not None
     assert "sort" in ordered.names

@@ -63,7 +63,11 @@ def compose_copy(found: RdsDescription, *, replay: Sequence[str], to: str) -> li
     for title, words in steps:
         lines += [f"# {title}"] if title else []
         lines.append(compose_command(*words, region=found.region))
-    against = to.replace(source.endpoint, host)
+    against = to.replace(f"host={source.endpoint}", f"host={host}")
+    if against == to or "hostaddr=" in to:
+        # The copy would not be what the second server is.
+        hint = f"Write host={source.endpoint}, and no hostaddr."
+        raise AwsError("--to must name the instance by its endpoint", hint=hint)
     lines.append("# 3. check the copy, read the blocks of its tables, replay and compare")
     lines.append(shlex.join(["penstock", "temp", "replay", "--to", to, "--against", against, *replay]))
     lines.append("# 4. remove both")

@@ -15,6 +15,7 @@ from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import AwsError, PenstockError, SourceError, UsageError
 from penstock.core.sql import fetch_one, fetch_rows
 from penstock.core.values.temp_place import DEFAULT_TABLESPACE, parse_name
+from penstock.core.words import hide_secrets
 from penstock.rds.findings import describe_silence
 from penstock.temp.copies import CopyFacts, judge_copy
 from penstock.temp.replay.blocks import find_tables, read_tables
@@ -97,7 +98,8 @@ def _choose_statements(to: ConnectionFactory, sql: Path | None, top: int | None)
         with to.connect(label="replay") as connection:
             found, skipped = find_top_statements(connection, top or 1)
         statements = [statement for statement in found if why_not(statement) is None]
-        skipped += [Skipped(statement=each, why=why) for each in found if (why := why_not(each)) is not None]
+        others = [(hide_secrets(each), why_not(each)) for each in found]
+        skipped += [Skipped(statement=each, why=why) for each, why in others if why is not None]
     if not statements:
         raise UsageError(
             "there is no statement to replay",

@@ -196,7 +196,7 @@ def find_top_statements(connection: Connection, count: int) -> tuple[list[str], 
         if text is None or text == "<insufficient privilege>":
             skipped.append(Skipped(statement="(hidden)", why="the role may not see it: it lacks pg_read_all_stats"))
         else:
-            kept.append(hide_secrets(text))
+            kept.append(text)
     return kept, skipped
 
 
@@ -472,7 +472,7 @@ class _Comparing:
         """
         return Comparison(
             number=number,
-            statement=statement,
+            statement=hide_secrets(statement),
             sessions=self.sessions,
             first=tuple(self.runs[0]),
             second=tuple(self.runs[1]),

@@ -181,7 +181,7 @@ def _to_use(row: dict[str, Any], database: str | None, role: str | None, block_b
         database=database,
         role=role,
         queryid=row["queryid"],
-        query=hide_secrets(row["query"] or ""),
+        query=row["query"] or "",
         calls=row["calls"],
         total_exec_time_ms=row["total_exec_time"],
         rows=row["rows"],
@@ -281,12 +281,13 @@ def temp_usage(
             after = _read(connection, is_local=facts.is_local)
         report = compare_readings(before, after, top=top)
         memory = read_machine().memory_bytes if facts.is_local else None
-        explained = tuple(_explain(connection, each, facts, memory) for each in report.statements)
+        # The server can plan the texts only as they are.
+        explained = [_explain(connection, each, facts, memory) for each in report.statements]
         missing: list[str] = []
         cache = ask_tiered_cache(connection) if facts.is_aurora else None
     return replace(
         report,
-        statements=explained,
+        statements=tuple(replace(each, query=hide_secrets(each.query)) for each in explained),
         local_storage=None if host is None else _ask_local_storage(host, missing=missing),
         tiered_cache=cache,
         missing=(*report.missing, *missing),
