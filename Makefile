@@ -92,7 +92,7 @@ docs: $(DEV)
 
 # The sdist, and from it a wheel for Linux on each of ARCHS (aarch64 is the other one, for which rustup has the target): glibc
 # 2.28 and later, by zig's linker, and Python 3.11 and later.
-# WHEEL_PROFILE=editable builds without LTO: a larger file, in half of the time.
+# WHEEL_PROFILE=trial builds without LTO and with slow crates, for CI.
 ARCHS ?= $(shell uname -m)
 WHEEL_PROFILE ?= release
 TOOLS := build/tools/bin
