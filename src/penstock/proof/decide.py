@@ -89,15 +89,20 @@ def check_objects(
             yield differs(each.uri, f"of {count_nouns(each.records, 'record')}, {done}")
 
 
-def check_left_out(meaning: str, *, tables: Collection[str] | None, loaded: Collection[str]) -> Iterator[Notice]:
-    """Yield a notice for each object that the load could not read, unless it is in `loaded`, by its URI.
+def check_counts(
+    meaning: str, tables: Sequence[VerifiedTable], *, is_all: bool, loaded: Collection[str]
+) -> Iterator[Notice]:
+    """Yield a notice for each object that the load could not read, and for each table with a wrong number of rows.
 
-    `meaning` is the load's, in which its end has recorded these objects. `tables` are the names of the tables to look
-    at, None for all.
+    `meaning` is the load's, in which its end has recorded these objects. Those in `loaded`, by URI, are no matter. If
+    `is_all` is false, neither are those of other tables than `tables`.
     """
+    names = {name for each in tables for name in each.names}
     for each in json.loads(meaning).get("unreadable", ()):
-        if each["uri"] not in loaded and (tables is None or each["table"] in tables):
+        if each["uri"] not in loaded and (is_all or each["table"] in names):
             yield differs(each["uri"], f"was not loaded: {each['reason']}")
+    for table in tables:
+        yield from check_rows(table)
 
 
 def _has_other_version(loaded: ObjectRecord, source: SourceObject) -> bool:

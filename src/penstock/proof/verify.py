@@ -46,10 +46,9 @@ from penstock.loading.values.outcome import LoadProgress
 from penstock.loading.values.plan import LoadPlan
 from penstock.proof.compare import TableComparison, rows_of, seeing_all_rows
 from penstock.proof.decide import (
-    check_left_out,
+    check_counts,
     check_objects,
     check_records,
-    check_rows,
     count_corrected,
     describe_touched,
     find_obstacles,
@@ -133,9 +132,7 @@ def verify_before(
         touched = _compare_touched(load_id, plan, tools, objects=find_touched(objects, listed), tables=tables)
         problems = [*check_objects(objects, listed, touched)]
         is_compared = values and not problems
-        names = None if only is None else {name for each in tables for name in each.names}
-        problems += check_left_out(load.meaning, tables=names, loaded=later.loaded)
-        problems += [problem for each in tables for problem in check_rows(each)]
+        problems += check_counts(load.meaning, tables, is_all=only is None, loaded=later.loaded)
         if is_compared and objects:
             tables, wrong = _compare_all(
                 load_id, load.meaning, job, plan, replace(tools, sends_text=True), later, objects=objects, tables=tables
