@@ -273,6 +273,13 @@ def test_refused_combinations(loads18: Loads, tmp_path: Path) -> None:
             loads18.run(wrong)
     with pytest.raises(UsageError, match="two sets of sources"):
         loads18.run(mode_target(path, "upsert", key=("k",)), mode_target(path, "truncate", constants={"w": "1"}))
+    # The ledger would take the rows of one for staged records of the other.
+    with pytest.raises(UsageError, match="two sets of sources") as caught:
+        loads18.run(
+            mode_target(write(tmp_path / "g", "3,y"), "append", constants={"w": "1"}),
+            mode_target(path, "append", transform=transform),
+        )
+    assert "one has a transform" in str(caught.value.detail)
 
 
 def test_counts_tell_what_triggers_kept_out(loads18: Loads, tmp_path: Path) -> None:
@@ -535,6 +542,16 @@ def test_transform_that_stores_nothing_does_not_look_like_an_emptied_table(loads
     )
     assert loads.run(job).rows == 0
     assert loads.run(job).rows == 0
+
+
+def test_transform_that_has_deleted_the_last_row_is_not_run_again(loads18: Loads, tmp_path: Path) -> None:
+    """Nobody has emptied the table: the statement has, and its files are loaded."""
+    loads18.execute("TRUNCATE t; INSERT INTO t (k, w) VALUES (1, 1)")
+    text = "MERGE INTO t USING :staging AS s ON t.k = s.k::int WHEN MATCHED THEN DELETE"
+    job = mode_target(write(tmp_path / "f", "1,10"), "append", transform=Transform(name="f.sql", text=text))
+    loads18.run(job)
+    assert loads18.count() == 0
+    assert loads18.run(job).objects_skipped == 1
 
 
 def test_staged_records_are_not_listed_as_rows(loads18: Loads, tmp_path: Path) -> None:

@@ -69,7 +69,10 @@ class FactsReader:
             and (rights := read_rights(self.connection, self.tools.ledger.schema, running)) is not None
         ):
             rights.refuse_other_role("resume")
-        with_rows = {each.target_oid for each in known if each.rows} & {item.target_oid for item in items}
+        # What a transform leaves in the table is the statement's business: it may delete the last row.
+        oids = zip(target_oids(self.plan, created), self.plan.targets, strict=True)
+        filled = {oid for oid, target in oids if target.job.transform is None}
+        with_rows = {each.target_oid for each in known if each.rows} & {item.target_oid for item in items} & filled
         return ClaimFacts(
             works=works,
             items=items,

@@ -144,7 +144,8 @@ def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool)
 def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
     """Raise UsageError if two targets have the same table, and their modes differ or the mode does not allow it.
 
-    Only modes that add rows allow it, and modes in which COPY fills the table itself.
+    Only modes that add rows allow it, and modes in which COPY fills the table itself. The ledger tells staged rows from
+    others by the table, so one target may not be staged and another not.
     """
     first: dict[str, TargetPlan] = {}
     for target in targets:
@@ -153,10 +154,11 @@ def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
         if other is target:
             continue
         modes = {other.job.mode, target.job.mode}
-        if len(modes) > 1 or (not target.landing.adds and not target.fills_table):
+        is_mixed = other.fills_table != target.fills_table
+        if len(modes) > 1 or is_mixed or (not target.landing.adds and not target.fills_table):
             raise UsageError(
                 f'table "{name}" is the target of two sets of sources',
-                detail=f"Modes: {', '.join(sorted(modes))}.",
+                detail=f"Modes: {', '.join(sorted(modes))}{'; one has a transform' if is_mixed else ''}.",
                 hint="Name all sources in one target, or run two loads.",
             )
 
@@ -297,6 +299,7 @@ def with_type(facts: TableFacts, change: ColumnChange) -> TableFacts:
         replace(
             column,
             type_name=change.type_name,
+            type_modifier=-1,
             type_oid=TYPE_OIDS[change.type_name],
             base_name=None,
             base_oid=None,
