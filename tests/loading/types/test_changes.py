@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -90,6 +91,16 @@ def test_what_a_type_of_moments_refuses_makes_the_column_text(
     loads.execute(f"CREATE TABLE t (d {type_name})")
     assert loads.run(_widen(write(f"d\n2026-01-05\n{value}\n"))).rows == 2
     assert types_of(loads) == [expected]
+
+
+def test_column_is_widened_once_for_all_targets_of_the_table(loads: Loads, write: Write) -> None:
+    """Whichever of them asks for it, the first or the last."""
+    for number, column in enumerate(("a", "b")):
+        loads.execute(f"DROP TABLE IF EXISTS t; CREATE TABLE t ({column} int)")
+        wide = _widen(write(f"{column}\n3000000000\n", f"{number}w.csv"))
+        plain = replace(_widen(write(f"{column}\n1\n", f"{number}p.csv")), types="text")
+        outcome = loads.run(*((wide, plain) if number else (plain, wide)))
+        assert (outcome.rows, types_of(loads)) == (2, ["bigint"])
 
 
 def test_nothing_is_looked_at_twice(loads: Loads, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

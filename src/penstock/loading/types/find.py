@@ -287,7 +287,11 @@ def find_columns(
         if found is not None and any(format_of(target).is_by_name for target in group):
             group, found = _name_columns(group, found)
         if found is not None:
-            group = [_with_types(target, found, find_users, add_options) for target in group]
+            # The columns are altered once for the table, whichever of its targets asks for it.
+            widens = any(target.job.types == "widen" for target in group)
+            is_typed = any(format_of(target).is_typed for target in group)
+            with_types = partial(_with_types, widens=widens, is_typed=is_typed)
+            group = [with_types(target, found, find_users, add_options) for target in group]
         # How a value is sent depends on the type of its column: of JSON Lines, and if a notation is for all columns.
         group = [replace(each, column_map=_map_again(each)) for each in group]
         if found is not None:
@@ -452,6 +456,10 @@ def _with_types(
     found: Findings,
     find_users: Callable[[int, str], Sequence[str]],
     add_options: Callable[[DataError, Iterable[Mapping[str, Any]]], None],
+    *,
+    # Whether a column of the table is widened, and whether files of a target have types, whichever target of it.
+    widens: bool,
+    is_typed: bool,
 ) -> TargetPlan:
     if target.facts is None:
         columns = target.create_columns or ()
@@ -468,11 +476,14 @@ def _with_types(
     refused: list[DataError] = []
     widened: list[ColumnChange] = []
     for number, change in enumerate(changes):
+        if is_typed and change.column not in found:
+            # The file's type stays: its values were not examined.
+            continue
         column = choose_type(change.column, found.get(change.column))
         changes[number] = replace(change, type_name=column.type_name, decided_by=column.decided_by)
         facts = with_type(facts, changes[number])
         added.append(column)
-    if target.job.types == "widen":
+    if widens:
         for name, type_name in widenable(target.facts).items():
             wider = choose_wider(facts, name, type_name, found.get(name))
             if wider is not None:

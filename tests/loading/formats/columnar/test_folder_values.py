@@ -156,6 +156,19 @@ def test_types_widen_alters_a_column_for_the_values_of_later_folders(database18:
     assert loads.count() == 2
 
 
+def test_column_that_is_added_has_the_files_type_also_if_folders_are_looked_at(database18: str, tmp_path: Path) -> None:
+    """Its values are not looked at, so nothing else could be chosen."""
+    loads = Loads(database18, setup="CREATE TABLE t (id int, year int)")
+    amounts = pa.array(["1.50", "2.25"]).cast(pa.decimal128(10, 2))
+    _write(tmp_path / "year=2026" / "a.parquet", id=[1, 2], amount=amounts, at=pa.array([1.5, 2.5]))
+    assert loads.run(_job(tmp_path / "**", types="widen", add_columns=True)).rows == 2
+    found = loads.execute(
+        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 't'::regclass"
+        " AND attnum > 2 ORDER BY 1"
+    )
+    assert found == [("amount", "numeric(10,2)"), ("at", "double precision")]
+
+
 def test_types_of_files_without_folders_are_refused(database18: str, tmp_path: Path) -> None:
     """The option would do nothing."""
     with pytest.raises(UsageError):
