@@ -133,7 +133,9 @@ REFUSED = {
     ),
     "no unique index": Refused(setup=_PLAIN, options=_UPSERT, message="no unique index"),
     "a deferrable key": Refused(
-        setup="CREATE TABLE t (a int PRIMARY KEY DEFERRABLE, b text);", options=_UPSERT, message="no unique index"
+        setup="CREATE TABLE t (a int PRIMARY KEY DEFERRABLE, b text);",
+        options=_UPSERT,
+        message="records cannot be merged by (a)",
     ),
     "a key that the file lacks": Refused(
         setup="CREATE TABLE t (a int, b text, c int PRIMARY KEY);",

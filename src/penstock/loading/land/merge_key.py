@@ -118,12 +118,24 @@ def find_key(connection: Connection, target: TableFacts, key: Sequence[str]) -> 
     """Return the unique index on exactly the columns of `key`. Raises TargetError if there is none, and ServerError."""
     with translate_errors(f"looking up the unique indexes of {target.name}"):
         indexes = fetch_rows(connection, "loading/merge_keys", UniqueIndex, oid=target.oid)
+        _refuse_deferrable(target, key, indexes)
         chosen = next((index for index in indexes if _is_on(index, key) and not _find_faults(index)), None)
         if chosen is None:
             parts = fetch_rows(connection, "loading/partition_columns", PartitionColumn, oid=target.oid)
             raise _no_index(target, key, indexes, parts)
         columns = fetch_rows(connection, "loading/merge_key_columns", KeyColumn, oid=chosen.oid)
     return Key(index=chosen.name, columns=tuple(columns), has_equal_nulls=chosen.has_equal_nulls)
+
+
+def _refuse_deferrable(target: TableFacts, key: Sequence[str], indexes: Sequence[UniqueIndex]) -> None:
+    """Raise TargetError if a deferrable constraint is on the key: ON CONFLICT infers its index beside an equal one."""
+    for index in indexes:
+        if _is_on(index, key) and index.is_valid and index.is_deferrable and not index.is_partial:
+            raise TargetError(
+                f'records cannot be merged by ({", ".join(key)}) of "{target.name}": constraint "{index.name}" is '
+                "deferrable",
+                hint="Drop the constraint, and add it again without DEFERRABLE.",
+            )
 
 
 # ---------------------------------------------------------------- SQL

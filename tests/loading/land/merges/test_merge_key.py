@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from psycopg import sql
 
@@ -72,10 +73,6 @@ def test_unique_index_on_just_the_key_will_do(table: Connection, definition: str
         ("CREATE UNIQUE INDEX near ON public.t (a, b) WHERE c > 0", 'Unique index "near" is on (a, b) and is partial.'),
         ("CREATE UNIQUE INDEX near ON public.t (a, lower(b))", 'Unique index "near" is on (a, an expression).'),
         (
-            "ALTER TABLE public.t ADD CONSTRAINT near UNIQUE (a, b) DEFERRABLE",
-            'Unique index "near" is on (a, b) and is deferrable.',
-        ),
-        (
             INVALID_INDEX,
             'Unique index "near" is on (a, b) and is not valid.',
         ),
@@ -89,6 +86,18 @@ def test_other_indexes_are_refused_by_name(table: Connection, definition: str, s
     assert caught.value.detail == said
     assert 'CREATE UNIQUE INDEX CONCURRENTLY ON "public"."t" ("a", "b");' in (caught.value.hint or "")
     assert "A table that --create makes gets one by --key." in (caught.value.hint or "")
+
+
+def test_deferrable_constraint_is_refused_whatever_is_beside_it(table: Connection) -> None:
+    """ON CONFLICT infers its index too, and fails at the first record."""
+    table.execute(
+        "ALTER TABLE public.t ADD CONSTRAINT near UNIQUE (a, b) DEFERRABLE; CREATE UNIQUE INDEX ON public.t (a, b);"
+    )
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="deferrable"):
+        table.execute("INSERT INTO public.t (a, b) VALUES (1, 'x') ON CONFLICT (a, b) DO NOTHING")
+    with pytest.raises(TargetError, match='constraint "near" is deferrable') as caught:
+        check(table, ["a", "b"])
+    assert "without DEFERRABLE" in str(caught.value.hint)
 
 
 def test_good_index_is_found_among_bad_ones(table: Connection) -> None:
