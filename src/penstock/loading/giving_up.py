@@ -128,14 +128,14 @@ def _describe_resuming(
     if has_all_rows:
         again = "the same command with the same input" if is_piped else f"penstock resume {load_id}"
         return f"Once it is repaired, end the load with: {again}"
-    if is_piped and is_unsure:
-        return (
-            f"If penstock loads show {load_id} says that it is complete, all is stored; otherwise resume with the same "
-            "command and the same input."
-        )
     if is_piped:
-        return "Resume with the same command and the same input."
-    return f"Resume with: penstock resume {load_id} (if a file was corrected, with --changed load)."
+        resume = f"Unless penstock loads show {load_id} says that it is complete, resume" if is_unsure else "Resume"
+        return f"{resume} with the same command and the same input."
+    has_transform = any(target.job.transform is not None for target in plan.targets)
+    corrected = (
+        ", with --changed load; if the statement was, by the same command" if has_transform else ", with --changed load"
+    )
+    return f"Resume with: penstock resume {load_id} (if a file was corrected{corrected})."
 
 
 # The SQLSTATE if the ledger's own tables do not exist any more.
