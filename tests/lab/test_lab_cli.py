@@ -44,6 +44,24 @@ def test_a_lab_is_listed_and_described_until_it_is_down(home: Path, capfd: pytes
     run("status", "one", code=2)
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_folder_that_is_no_lab_is_left_as_it_is(
+    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], is_link: bool
+) -> None:
+    """Somebody's own, or what a symbolic link names, whether a lab is to be removed or created there."""
+    labs, other = home / "labs", tmp_path / "other"
+    labs.mkdir(parents=True)
+    own = other if is_link else labs / "mine"
+    own.mkdir()
+    (own / "work").write_text("kept")
+    if is_link:
+        (labs / "mine").symlink_to(other)
+    for command in (["down", "mine"], ["up", "single", "--name", "mine"]):
+        assert main(["lab", *command]) != 0
+        assert "symbolic link" in (error := capfd.readouterr().err) or "is no lab of penstock" in error
+        assert (own / "work").read_text() == "kept"
+
+
 def test_a_single_server_has_no_zones_to_delay(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """And names of labs are names of folders."""
     assert main(["lab", "up", "single", "--zone-latency", "1ms"]) == 2

@@ -28,6 +28,7 @@ from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.mode import Mode
 from penstock.core.values.table import TableName
+from penstock.ledger.ledger import Ledger
 from penstock.loading.choices import list_conditions
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import copy_statement
@@ -360,9 +361,12 @@ def load_files(
         ),
         rules=rules,
     )
+    # On a user's own server, the ledger too is in the schema that is dropped.
+    ledger = SCHEMA if schema == SCHEMA else Housekeeping().ledger_schema
     with SourceReader() as sources:
-        plan = plan_load(job, PlanTools(connect=connect, sources=sources))
-        outcome = run_load(plan, LoadTools(connect=connect, sources=sources, server_major=plan.server.major))
+        plan = plan_load(job, PlanTools(connect=connect, sources=sources, ledger_schema=ledger))
+        tools = LoadTools(connect=connect, sources=sources, server_major=plan.server.major, ledger=Ledger(ledger))
+        outcome = run_load(plan, tools)
     if outcome.accounts is None:
         return None
     setting = list_conditions(plan, Housekeeping(), outcome.accounts, is_recorded=False)

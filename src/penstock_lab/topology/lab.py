@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LabError, ServerError, UsageError
+from penstock.core.newfile import open_own_folder
 from penstock.core.slotted import slotted
 from penstock.embedded.cluster import make_home
 from penstock.embedded.control import exclusive_lock, find_free_port
@@ -36,7 +37,7 @@ from penstock_lab.topology.parts import (
 from penstock_lab.topology.processes import LabResources, Processes, release
 from penstock_lab.topology.s3 import check_moto
 from penstock_lab.topology.shapes import Kind, Parameters, Shape, TopologyMember, members_of, needed_acknowledgements
-from penstock_lab.topology.state import LabFiles, LabState, check_name, lab_names
+from penstock_lab.topology.state import LabFiles, LabState, check_name, is_lab, lab_names
 
 if TYPE_CHECKING:
     from penstock.core.values.inspection import StandbyRow
@@ -332,13 +333,21 @@ class Lab:
         The state file is not read, because it may be incomplete.
         """
         folder = self.files.folder
-        if not folder.exists():
+        if not os.path.lexists(folder):
             return
+        # What a symbolic link names, or what has no state file, was not made by penstock.
+        os.close(open_own_folder(folder))
+        if not is_lab(folder):
+            raise LabError(f'"{folder}" is no lab of penstock', hint="Move it away, or give the lab another name.")
         Processes(folder).end_all()
         release(folder)
         for part in folder.iterdir():
             # If the socket's path in the lab's folder would be too long, the socket is in /tmp.
             shutil.rmtree(ClusterFiles(part).socket_dir, ignore_errors=True)
+            if part.is_dir() and not part.is_symlink():
+                shutil.rmtree(part)
+            elif part.name != "lab.json":
+                part.unlink()
         shutil.rmtree(folder)
 
     def _known(self) -> LabState:

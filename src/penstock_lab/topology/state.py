@@ -131,7 +131,15 @@ def check_name(name: str) -> None:
 def lab_names(home: Path) -> list[str]:
     """Return the names of the labs whose directories exist, including those that are only partly created."""
     folder = home / "labs"
-    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    return sorted(path.name for path in folder.iterdir() if is_lab(path)) if folder.is_dir() else []
+
+
+def is_lab(folder: Path) -> bool:
+    """Return whether a folder was made for a lab: it has a state file, or nothing yet. A symbolic link is no lab."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    names = {part.name for part in folder.iterdir()}
+    return not names or bool(names & {"lab.json", "lab.json.new"})
 
 
 def write_durably(path: Path, text: str) -> None:

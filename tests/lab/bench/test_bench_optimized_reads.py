@@ -192,6 +192,12 @@ def test_options_that_cannot_go_together_are_refused() -> None:
         optimized_reads(sessions=["1,none"])
 
 
+def test_server_whose_role_has_no_place_for_temporary_work_is_refused(database18: str) -> None:
+    """Both sides would be the same tablespace."""
+    with pytest.raises(UsageError, match="both places are the same: pg_default"):
+        optimized_reads(quick=True, to=database18)
+
+
 def _missing() -> str | None:
     try:
         check_machine("this test", ["qemu-storage-daemon", "mkfs.ext4", "mount", "umount", "setpriv"])

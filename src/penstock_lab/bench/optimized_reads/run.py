@@ -24,8 +24,10 @@ from penstock.core.host.disks import find_device, find_devices, read_counters
 from penstock.core.host.machine import Machine, read_machine
 from penstock.core.slotted import slotted
 from penstock.core.values.server import ServerFacts
+from penstock.core.values.temp_place import DEFAULT_TABLESPACE, parse_setting
 from penstock.embedded.installations import default_installation
 from penstock.temp.replay.run import ReplaySession, read_replay_facts, run_together
+from penstock.temp.statements import check_places
 from penstock_lab.bench.optimized_reads.plan import (
     Query,
     QueryRuns,
@@ -56,7 +58,10 @@ class SpillExperiment:
     def __init__(self, factory: ConnectionFactory, control: Connection) -> None:
         self._factory = factory
         self._control = control
-        self._block_bytes = read_replay_facts(control).block_bytes
+        facts = read_replay_facts(control)
+        self._block_bytes = facts.block_bytes
+        # The value of the session.
+        self.temp_tablespaces = facts.temp_tablespaces
 
     def facts(self) -> ServerFacts:
         """Return the server's facts. Raises ServerError."""
@@ -217,14 +222,25 @@ def _topology(
 def _endpoints(
     to: ConnectionFactory, against: ConnectionFactory | None, files: Sequence[DataFile], say: Callable[[str], None]
 ) -> Iterator[_ReadsTarget]:
+    if against is None:
+        with to.connect(label="bench") as connection:
+            places = parse_setting(read_replay_facts(connection).temp_tablespaces)
+        check_places((DEFAULT_TABLESPACE,), places or (DEFAULT_TABLESPACE,))
     with _loaded(to, files, say) as volume:
         if against is None:
-            sides: dict[Side, tuple[SpillExperiment, str]] = {"volume": (volume, "pg_default"), "local": (volume, "")}
+            sides: dict[Side, tuple[SpillExperiment, str]] = {
+                "volume": (volume, DEFAULT_TABLESPACE),
+                "local": (volume, volume.temp_tablespaces),
+            }
             yield _ReadsTarget(name=to.safe_description, sides=sides)
             return
         with _loaded(against, files, say) as local:
             name = f"{to.safe_description} against {against.safe_description}"
-            yield _ReadsTarget(name=name, sides={"volume": (volume, "pg_default"), "local": (local, "")})
+            both: dict[Side, tuple[SpillExperiment, str]] = {
+                "volume": (volume, DEFAULT_TABLESPACE),
+                "local": (local, local.temp_tablespaces),
+            }
+            yield _ReadsTarget(name=name, sides=both)
 
 
 @contextmanager
