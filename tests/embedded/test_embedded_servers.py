@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -127,6 +128,23 @@ def test_second_start_finds_running_server(new_server: NewServer, monkeypatch: p
     monkeypatch.setattr(subprocess, "Popen", refuse)
     assert server.ensure_running() == conninfo
     assert server.status().pid == pid
+
+
+def test_server_that_runs_where_its_processes_cannot_be_seen_is_not_started_again(new_server: NewServer) -> None:
+    """On another host, or in another container, that shares its folder. The server's processes hold a lock there."""
+    server = new_server()
+    server.ensure_running()
+    with server.spec.files.alive.open() as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        server.stop("fast")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        lock_file = server.spec.files.data / "postmaster.pid"
+        lock_file.write_text("1\n")
+        with pytest.raises(LabError, match="runs on another host or in another container"):
+            server.ensure_running()
+        assert lock_file.read_text() == "1\n"
+    server.ensure_running()
 
 
 def test_stop_keeps_data(new_server: NewServer) -> None:

@@ -7,7 +7,8 @@ import hashlib
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from penstock.embedded.cluster import (
     write_settings,
 )
 from penstock.embedded.installations import WHEEL_PACKAGE, Installation, ask_version, read_share_major
-from penstock.embedded.layout import ServerSpec, check_major, read_data_major
+from penstock.embedded.layout import ClusterFiles, ServerSpec, check_major, read_data_major
 from penstock.embedded.postmaster import Postmaster, await_settled, find_running, server_pids
 from penstock.embedded.programs import entering, log_tail, run_program
 from penstock.embedded.users import ServerUser, choose_server_user
@@ -41,6 +42,24 @@ def exclusive_lock(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _try_lock(path: Path) -> Iterator[int | None]:
+    """Hold the lock file `path` while the block runs, and provide its descriptor, None if another process holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor if _lock_now(descriptor) else None
+    finally:
+        os.close(descriptor)
+
+
+def _lock_now(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 # The folders of an installation that are copied, because a running server reads them. The wheel's C headers are not
@@ -173,6 +192,10 @@ _SOCKET_PORT = 5432
 # shared_buffers.
 _PG_CTL_TIMEOUT_S = 120
 
+# How long the last processes of a server may take to end, and how often to look.
+_ALIVE_PATIENCE_S = 5.0
+_ALIVE_LOOK_S = 0.05
+
 
 def start_server(spec: ServerSpec) -> Postmaster:
     """Start a server, after creating it if it does not exist, and return its postmaster.
@@ -185,6 +208,7 @@ def start_server(spec: ServerSpec) -> Postmaster:
     with exclusive_lock(files.lock):
         make_private_dirs(files, user=user)
         check_major(spec)
+        _refuse_elsewhere(files)
         if (postmaster := await_settled(files.data, files.socket_dir, timeout_s=_PG_CTL_TIMEOUT_S)) is not None:
             return postmaster
         remove_unfinished(files)
@@ -193,10 +217,52 @@ def start_server(spec: ServerSpec) -> Postmaster:
             create_data_dir(files, installation, user=user, is_synced=spec.settings.get("fsync") != "off")
         rotate_log(files)
         write_settings(files, all_settings(spec, port=find_free_port() if spec.listens_on_tcp else _SOCKET_PORT))
-        _pg_ctl(spec, installation, user, "start", f"--log={files.log}")
+        with _hold_alive(files) as alive:
+            _pg_ctl(spec, installation, user, "start", f"--log={files.log}", keeps=(alive,))
         if (postmaster := find_running(files.data)) is None:
             raise LabError("the embedded server ended right after its start", detail=log_tail(files.log))
         return postmaster
+
+
+def _refuse_elsewhere(files: ClusterFiles) -> None:
+    """Raise LabError if the server runs where its processes cannot be seen: on another host, or in another container.
+
+    Its data directory is then on a file system that both share, and a second server would destroy the data.
+    """
+    until_s = time.monotonic() + _ALIVE_PATIENCE_S
+    while True:
+        with _try_lock(files.alive) as alive:
+            if alive is not None:
+                return
+        if find_running(files.data) is not None or server_pids(files.data):
+            return
+        # A server that is just ending holds the lock a little longer than its processes can be seen.
+        if time.monotonic() > until_s:
+            raise _held_elsewhere(files)
+        time.sleep(_ALIVE_LOOK_S)
+
+
+@contextmanager
+def _hold_alive(files: ClusterFiles) -> Iterator[int]:
+    """Hold the lock that tells that the server lives, and provide its descriptor, for the server to keep."""
+    until_s = time.monotonic() + _ALIVE_PATIENCE_S
+    while True:
+        with _try_lock(files.alive) as alive:
+            if alive is not None:
+                yield alive
+                return
+        if time.monotonic() > until_s:
+            raise _held_elsewhere(files)
+        time.sleep(_ALIVE_LOOK_S)
+
+
+def _held_elsewhere(files: ClusterFiles) -> LabError:
+    return LabError(
+        "the embedded server, or a process that it has started, runs on another host or in another container",
+        detail=f'"{files.alive}" is locked by a process that is no server of this host.',
+        hint="Stop it there with penstock server stop, end what the server has started here, or set PENSTOCK_HOME to a "
+        "folder that is not shared.",
+    )
 
 
 def stop_server(spec: ServerSpec, mode: StopMode) -> bool:
@@ -233,7 +299,9 @@ def _pg_ctl(
     user: ServerUser | None,
     action: Literal["start", "stop"],
     option: str,
+    keeps: Collection[int] = (),
 ) -> None:
+    """Run pg_ctl. A started server keeps the descriptors in `keeps` open."""
     data_dir = spec.files.data
     argv = [
         installation.program("pg_ctl"),
@@ -255,6 +323,7 @@ def _pg_ctl(
         cwd=data_dir,
         log=spec.files.log,
         environment=spec.environment,
+        keeps=keeps,
     )
 
 

@@ -6,6 +6,7 @@
     HOME/penstock.conf  the settings, rewritten at each start; postgresql.conf includes it
     HOME/pgpass         the password for TCP, readable by the caller only
     HOME/lock           held while a server is created, started or stopped
+    HOME/alive          held by the server's processes
 
 If the caller is root, HOME itself and the files that root writes there belong to root. In a folder that the server's
 account owns, that account could replace a file that root is about to write by a symbolic link.
@@ -76,6 +77,11 @@ class ClusterFiles:
     def lock(self) -> Path:
         """Return the path of the lock file that a process holds while it starts or stops the server."""
         return self.home / "lock"
+
+    @property
+    def alive(self) -> Path:
+        """Return the path of the lock file that the server's processes hold until the last of them has ended."""
+        return self.home / "alive"
 
     @property
     def socket_dir(self) -> Path:

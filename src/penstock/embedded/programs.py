@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,13 +30,15 @@ def run_program(
     log: Path | None = None,
     stdin: str | None = None,
     environment: Mapping[str, str] | None = None,
+    keeps: Collection[int] = (),
 ) -> str:
     """Run a program to its end as `user` (None: the caller's account) and return its standard output.
 
     The program gets its own session, so processes that it leaves running survive Ctrl-C and the end of this process.
-    `environment` is added to the few variables that the program inherits. `purpose` completes the error message "could
-    not ...". If `log` is given, the error's detail includes the end of that file. Raises LabError if the program cannot
-    be started, ends with another status than 0, or takes longer than `timeout_s` seconds.
+    They and the program keep the descriptors in `keeps` open. `environment` is added to the few variables that the
+    program inherits. `purpose` completes the error message "could not ...". If `log` is given, the error's detail
+    includes the end of that file. Raises LabError if the program cannot be started, ends with another status than 0, or
+    takes longer than `timeout_s` seconds.
     """
     try:
         finished = subprocess.run(
@@ -54,6 +56,7 @@ def run_program(
             check=False,
             start_new_session=True,
             umask=0o077,
+            pass_fds=tuple(keeps),
             user=None if user is None else user.uid,
             group=None if user is None else user.gid,
             extra_groups=None if user is None else [],

@@ -42,7 +42,14 @@ def choose_server_user(data_dir: Path) -> ServerUser | None:
     if not is_root():
         return None
     if data_dir.exists() and (owner := data_dir.stat().st_uid) != 0:
-        return _account(pwd.getpwuid(owner))
+        try:
+            return _account(pwd.getpwuid(owner))
+        except KeyError:
+            raise LabError(
+                "the account of the embedded server does not exist on this machine",
+                detail=f'"{data_dir}" belongs to user id {owner}.',
+                hint=f"Create it: useradd --system --uid {owner} penstock-server",
+            ) from None
     for name in _ACCOUNTS:
         try:
             return _account(pwd.getpwnam(name))
