@@ -278,6 +278,9 @@ def test_directory_that_others_may_replace_is_refused(placed: PlacedServer) -> N
     link = parent / "link"
     link.symlink_to(parent)
     assert f"{link} is a symbolic link" in refusal(link / placed.directory.name)
+    itself = parent / "itself"
+    itself.symlink_to(placed.directory)
+    assert f"{itself} is a symbolic link" in refusal(itself)
 
 
 def _plant_directory(placed: PlacedServer, _: Path) -> None:

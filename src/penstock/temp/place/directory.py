@@ -37,7 +37,7 @@ class DirectoryFacts:
     # The disks that have both this directory and the data directory.
     shared: tuple[str, ...] = ()
     free_bytes: int | None = None
-    # The directories above this one, the root first.
+    # The directories above this one, the root first, and this one.
     parents: tuple[PartFacts, ...] = ()
 
 
@@ -66,7 +66,7 @@ def look_at(directory: Path, data_directory: Path) -> DirectoryFacts | None:
         is_inside_data=resolved.is_relative_to(data),
         shared=_find_shared(resolved, data),
         free_bytes=None if disk is None else disk.free_bytes,
-        parents=look_at_parts(directory)[:-1],
+        parents=look_at_parts(directory),
     )
 
 
