@@ -198,6 +198,14 @@ REFUSALS = {
         "table",
         "Name a table.",
     ),
+    "too few synchronous standbys": (
+        {
+            "settings": (setting("synchronous_standby_names", "ANY 2 (s1, s2, s3)"),),
+            "standbys": (replace(STANDBY, sync_state="quorum"), STANDBY),
+        },
+        "standbys",
+        "ALTER SYSTEM SET \"synchronous_standby_names\" = ''",
+    ),
     "no synchronous standby": (
         {"settings": (setting("synchronous_standby_names", "s9"),), "standbys": (STANDBY,)},
         "standbys",
@@ -279,6 +287,7 @@ def test_distributed_auroras_are_refused_with_their_own_loaders() -> None:
     [
         {"standbys": (replace(STANDBY, sync_state="sync"),)},
         {"standbys": (replace(STANDBY, sync_state="quorum"),)},
+        {"standbys": (replace(STANDBY, sync_state="sync"), replace(STANDBY, sync_state="potential"))},
         {"standbys": (replace(STANDBY, state=None, sync_state=None, lag_bytes=None, lag_s=None),)},
         {"standbys": None},
     ],

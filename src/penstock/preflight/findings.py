@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 _LAG_BYTES = GIB
 _LAG_S = 60.0
 
+# The beginning of synchronous_standby_names that says for how many standbys a commit waits: FIRST 2 (a, b).
+_COUNTED_STANDBYS = re.compile(r"\s*(?:(?:FIRST|ANY)\s+)?(\d+)\s*\(", re.IGNORECASE)
+
 # A password that expires within this time is reported, as in PostgreSQL 19 (password_expiration_warning_threshold).
 _PASSWORD_ENDS_S = 7 * 86_400.0
 
@@ -63,14 +67,17 @@ def _judge_followers(found: Inspection) -> Iterator[Diagnosis]:
     standbys = found.standbys
     if not names or found.server.is_in_recovery or standbys is None:
         return
-    states = {standby.sync_state for standby in standbys}
+    states = [standby.sync_state for standby in standbys]
     if None in states:
         return
-    if not states & {"sync", "quorum"}:
+    counted = _COUNTED_STANDBYS.match(names)
+    needed, connected = int(counted[1]) if counted else 1, sum(state in {"sync", "quorum"} for state in states)
+    if connected < needed:
         yield refusal(
             "standbys",
-            f"synchronous_standby_names is '{names}', and no such standby is connected: every commit waits for one",
-            "Start a standby with such an application_name, or change the setting: "
+            f"synchronous_standby_names is '{names}', and {connected} of {needed} such standbys are connected: every "
+            "commit waits",
+            "Start standbys with such an application_name, or change the setting: "
             + describe_change(found, "synchronous_standby_names", quote_text("")),
         )
 
