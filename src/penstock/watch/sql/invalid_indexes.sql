@@ -3,7 +3,7 @@
 -- psql -f invalid_indexes.sql
 --
 -- DROP INDEX CONCURRENTLY makes an index invalid, and then waits for older transactions. Until it is done, its session
--- holds this lock.
+-- holds this lock. A standby does not show the builds of its primary.
 SELECT pg_catalog.jsonb_build_object(
            'schemaname', n.nspname,
            'relname', t.relname,
@@ -13,7 +13,8 @@ SELECT pg_catalog.jsonb_build_object(
   JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
   JOIN pg_catalog.pg_class AS t ON t.oid = i.indrelid
   JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace
- WHERE NOT i.indisvalid
+ WHERE NOT pg_catalog.pg_is_in_recovery()
+   AND NOT i.indisvalid
    AND i.indislive
    AND c.relkind = 'i'
    AND NOT EXISTS (

@@ -2,7 +2,8 @@
 -- returns (counters); needs SELECT on a table to tell that it was never analyzed; PostgreSQL 14+
 -- psql -f tables.sql
 --
--- A crash removes the counters. So if the counters show no ANALYZE, pg_stats is read. In pg_stats, a role sees only
+-- A crash or a promotion removes the counters. So if they show no VACUUM and no ANALYZE, the rows that pg_class has are
+-- live, too. If the counters show no ANALYZE, pg_stats is read. In pg_stats, a role sees only
 -- columns that it may read. reltuples does not show an ANALYZE, because CREATE INDEX sets it too. Statements name the
 -- root of a partition, not the partition.
 SELECT pg_catalog.jsonb_build_object(
@@ -17,7 +18,11 @@ SELECT pg_catalog.jsonb_build_object(
            'heap_blks', pg_catalog.pg_stat_get_blocks_fetched(c.oid),
            'n_tup_ins', t.n_tup_ins,
            'n_tup_changed', t.n_tup_ins + t.n_tup_upd + t.n_tup_del,
-           'n_live_tup', t.n_live_tup,
+           'n_live_tup', CASE
+               WHEN COALESCE(t.last_vacuum, t.last_autovacuum, t.last_analyze, t.last_autoanalyze) IS NULL
+               THEN GREATEST(t.n_live_tup, c.reltuples::bigint - t.n_tup_del)
+               ELSE t.n_live_tup
+           END,
            'n_dead_tup', t.n_dead_tup,
            'n_mod_since_analyze', t.n_mod_since_analyze,
            'relpages', c.relpages,
