@@ -34,7 +34,8 @@ _HOW = (
     "  COPY (penstock load commits by time and size), or INSERT ... SELECT: one commit for all",
     "  INSERT with many rows each, or a driver's batches within one transaction",
     "  in a procedure or loop, COMMIT once for many rows",
-    "  if the last 0.6 s may be lost in a crash: SET LOCAL synchronous_commit = off in these transactions only",
+    "  if a crash may lose what is committed within three times wal_writer_delay (0.6 s), and what no standby has:",
+    "  SET LOCAL synchronous_commit = off in these transactions only",
 )
 
 

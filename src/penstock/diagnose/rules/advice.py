@@ -59,8 +59,9 @@ ADVICE: Final = {
             _BATCH,
             RemedySentence("{clients}", of_loads=False),
             RemedySentence(
-                "If a crash of the server may lose the last 0.6 s: SET LOCAL synchronous_commit = off in these "
-                "transactions, never for the whole server.",
+                "If a crash of the server may lose what is committed within three times wal_writer_delay (0.6 s), and "
+                "what no standby has: SET LOCAL synchronous_commit = off in these transactions, never for the whole "
+                "server.",
                 of_loads=False,
             ),
             _COMMIT_ONCE,

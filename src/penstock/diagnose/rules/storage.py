@@ -245,6 +245,8 @@ _KINDS = ("Write", "Read")
 
 # A statement has failed at temp_file_limit if it had written this part of it. The last file may be small.
 _MOST_OF_LIMIT = 0.8
+# The limit is for each process, and a statement may have parallel workers.
+_WELL_ABOVE_LIMIT = 4.0
 
 # Report a device with less than this share free, or one that will be full within this time at the measured rate.
 _LEAST_FREE = 0.1
@@ -329,7 +331,10 @@ class TemporaryWork:
         """Return a diagnosis if statements that are rolled back have written as much as temp_file_limit allows each."""
         limit, count = self._seen.number("temp_file_limit"), (case.rates.rollbacks_per_s or 0.0) * case.rates.elapsed_s
         part = max(self._anyone, self._spilling, key=lambda each: each.seconds)
-        if limit is None or round(count) < 1 or self._written.total < _MOST_OF_LIMIT * limit * count:
+        # What is written far beyond that was written by statements that did not fail.
+        allowed = 0.0 if limit is None else limit * count
+        is_near = _MOST_OF_LIMIT * allowed <= self._written.total <= _WELL_ABOVE_LIMIT * allowed
+        if round(count) < 1 or not (allowed and is_near) or case.share(part) < LEAST_SHARE:
             return None
         evidence = [
             number("rollbacks", count),
