@@ -70,16 +70,16 @@ def test_server_is_refused_with_the_reason(change: dict[str, object], reason: st
         ({"mode": 0o770}, "open to other users"),
         ({"is_empty": False}, "not empty"),
         ({"is_inside_data": True}, "inside the data directory"),
-        ({"parents": (_part("/mnt", owner_uid=7),)}, "replaced by other users"),
-        ({"parents": (_part("/mnt", mode=0o1777),)}, "replaced by other users"),
-        ({"parents": (_part("/mnt", is_link=True),)}, "replaced by other users"),
+        ({"parts": (_part("/mnt", owner_uid=7),)}, "replaced by other users"),
+        ({"parts": (_part("/mnt", mode=0o1777),)}, "replaced by other users"),
+        ({"parts": (_part("/mnt", is_link=True),)}, "replaced by other users"),
         ({"shared": ("nvme0n1",)}, "on the disk that has the data"),
     ],
 )
 def test_directory_is_refused_with_the_reason(change: dict[str, object], reason: str) -> None:
     """One that group members of the server's account may read is initdb's own choice."""
-    parents = (_part("/"), _part("/mnt", owner_uid=101))
-    refuse_directory(_PATH, _PLACE, replace(_DIRECTORY, mode=0o750, parents=parents), allows_same_device=False)
+    parts = (_part("/"), _part("/mnt", owner_uid=101))
+    refuse_directory(_PATH, _PLACE, replace(_DIRECTORY, mode=0o750, parts=parts), allows_same_device=False)
     found = replace(_DIRECTORY, **change)  # type: ignore[arg-type]
     with pytest.raises(TargetError, match=reason):
         refuse_directory(_PATH, _PLACE, found, allows_same_device=False)

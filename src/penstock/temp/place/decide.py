@@ -110,7 +110,7 @@ def refuse_directory(
             detail=f"Both are on {', '.join(found.shared)}: temporary work there takes from the same IOPS.",
             hint="Name a directory on another disk, or place it there all the same with --same-device.",
         )
-    if (why := find_untrusted(found.parents, found.server_uid)) is not None:
+    if (why := find_untrusted(found.parts, found.server_uid)) is not None:
         raise TargetError(
             f'directory "{path}" can be replaced by other users',
             detail=f"{why[0].upper()}{why[1:]}.",

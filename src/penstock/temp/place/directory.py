@@ -38,7 +38,7 @@ class DirectoryFacts:
     shared: tuple[str, ...] = ()
     free_bytes: int | None = None
     # The directories above this one, the root first, and this one.
-    parents: tuple[PartFacts, ...] = ()
+    parts: tuple[PartFacts, ...] = ()
 
 
 def look_at(directory: Path, data_directory: Path) -> DirectoryFacts | None:
@@ -66,7 +66,7 @@ def look_at(directory: Path, data_directory: Path) -> DirectoryFacts | None:
         is_inside_data=resolved.is_relative_to(data),
         shared=_find_shared(resolved, data),
         free_bytes=None if disk is None else disk.free_bytes,
-        parents=look_at_parts(directory),
+        parts=look_at_parts(directory),
     )
 
 
