@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -218,7 +218,7 @@ def start_server(spec: ServerSpec) -> Postmaster:
         rotate_log(files)
         write_settings(files, all_settings(spec, port=find_free_port() if spec.listens_on_tcp else _SOCKET_PORT))
         with _hold_alive(files) as alive:
-            _pg_ctl(spec, installation, user, "start", f"--log={files.log}", keeps=(alive,))
+            _pg_ctl(spec, installation, user, "start", f"--log={files.log}", keeps=[] if alive is None else [alive])
         if (postmaster := find_running(files.data)) is None:
             raise LabError("the embedded server ended right after its start", detail=log_tail(files.log))
         return postmaster
@@ -229,26 +229,21 @@ def _refuse_elsewhere(files: ClusterFiles) -> None:
 
     Its data directory is then on a file system that both share, and a second server would destroy the data.
     """
-    until_s = time.monotonic() + _ALIVE_PATIENCE_S
-    while True:
-        with _try_lock(files.alive) as alive:
-            if alive is not None:
-                return
-        if find_running(files.data) is not None or server_pids(files.data):
-            return
-        # A server that is just ending holds the lock a little longer than its processes can be seen.
-        if time.monotonic() > until_s:
-            raise _held_elsewhere(files)
-        time.sleep(_ALIVE_LOOK_S)
+    with _hold_alive(files, is_needless=lambda: bool(find_running(files.data) or server_pids(files.data))):
+        pass
 
 
 @contextmanager
-def _hold_alive(files: ClusterFiles) -> Iterator[int]:
-    """Hold the lock that tells that the server lives, and provide its descriptor, for the server to keep."""
+def _hold_alive(files: ClusterFiles, *, is_needless: Callable[[], bool] = lambda: False) -> Iterator[int | None]:
+    """Hold the lock that tells that the server lives, and provide its descriptor, for the server to keep.
+
+    Provide None if another process holds the lock and `is_needless` returns true. Raises LabError if another process
+    holds it for some seconds: a server that is just ending holds it a little longer than its processes can be seen.
+    """
     until_s = time.monotonic() + _ALIVE_PATIENCE_S
     while True:
         with _try_lock(files.alive) as alive:
-            if alive is not None:
+            if alive is not None or is_needless():
                 yield alive
                 return
         if time.monotonic() > until_s:
