@@ -132,10 +132,8 @@ def _describe_resuming(
         resume = f"Unless penstock loads show {load_id} says that it is complete, resume" if is_unsure else "Resume"
         return f"{resume} with the same command and the same input."
     has_transform = any(target.job.transform is not None for target in plan.targets)
-    corrected = (
-        ", with --changed load; if the statement was, by the same command" if has_transform else ", with --changed load"
-    )
-    return f"Resume with: penstock resume {load_id} (if a file was corrected{corrected})."
+    statement = "; if the statement was, by the same command" if has_transform else ""
+    return f"Resume with: penstock resume {load_id} (if a file was corrected, with --changed load{statement})."
 
 
 # The SQLSTATE if the ledger's own tables do not exist any more.

@@ -225,7 +225,7 @@ class _LoadRun:
             number: describe_unreadable(claimed.objects[number], error, coverage.get(number))
             for number, error in errors.items()
         }
-        # Objects without a committed row lose their numbers. The next claim adds them anew: they are read again then.
+        # An object without a committed row loses its number. If the load is claimed again, the object is read again.
         self._retrying.next = replace(self._retrying.next, unreadable={})
         ledger.give_up_objects(connection, claimed.claim, planned, found)
         refuse_partial(errors, coverage)
