@@ -84,6 +84,24 @@ def test_client_that_thinks_in_its_transaction_is_the_rows_time() -> None:
     assert committer.row_s == pytest.approx(0.00001, rel=0.05)
 
 
+@pytest.mark.parametrize(("reads", "row_s"), [(0, 0.00003), (20, 0.00001)])
+def test_transactions_that_only_read_are_not_the_rows_time(reads: int, row_s: float) -> None:
+    """A session without a transaction id will write or not: the server counts those that do not."""
+    samples = [
+        sample(
+            second,
+            session("IPC:SyncRep" if second % 2 else None, xid_age=1),
+            session(pid=2),
+            xid=second * _COMMITS_PER_S,
+            counters=database(second * _COMMITS_PER_S * (1 + reads), second * _COMMITS_PER_S * _ROWS),
+        )
+        for second in range(60)
+    ]
+    (committer,) = report_commits(samples).committers
+    assert committer.commit_s == pytest.approx(0.001, rel=0.05)
+    assert committer.row_s == pytest.approx(row_s, rel=0.05)
+
+
 def test_too_few_samples_foretell_nothing() -> None:
     """Under 20 it is not said what batches would buy."""
     (committer,) = report_commits(run(*[True, False] * 8)).committers

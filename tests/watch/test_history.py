@@ -42,7 +42,7 @@ class Clock:
 def write_hours(folder: Path, hours: int, *, keep_s: float, every_s: float = 600) -> None:
     """Write a history of some hours, a sample each ten minutes."""
     clock = Clock()
-    with History(folder, made_samples.HEADER, keep_s=keep_s, clock=clock) as history:
+    with History(folder, lambda: made_samples.HEADER, keep_s=keep_s, clock=clock) as history:
         for number in range(int(hours * HOUR_S / every_s)):
             clock.now_s = NOON_S + number * every_s
             history.write(made_samples.sample(number * every_s))
@@ -65,6 +65,21 @@ def test_a_part_is_read_across_recordings(tmp_path: Path) -> None:
     assert [began_s + sample.at_s - since_s for sample in samples] == pytest.approx([0, 600, 1200, 1800])
     # What is printed of this time begins where it begins, and not where the recording does.
     assert began_s == since_s
+
+
+def test_settings_are_those_of_the_last_hour(tmp_path: Path) -> None:
+    """The server was restarted with another max_wal_size after the first hour."""
+    clock, settings = Clock(), {"max_wal_size": "1GB"}
+    with History(
+        tmp_path, lambda: replace(made_samples.HEADER, settings=dict(settings)), keep_s=24 * HOUR_S, clock=clock
+    ) as history:
+        history.write(made_samples.sample(0))
+        settings["max_wal_size"] = "8GB"
+        clock.now_s = NOON_S + HOUR_S
+        history.write(made_samples.sample(HOUR_S))
+    found = read_history(list_recordings(tmp_path), NOON_S, clock.now_s + 600)
+    assert found.header.settings == {"max_wal_size": "8GB"}
+    assert len(list(found.samples)) == 2
 
 
 def test_empty_file_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -97,7 +112,7 @@ def test_recordings_of_two_servers_are_refused(tmp_path: Path, other: dict[str, 
     write_hours(tmp_path, 1, keep_s=24 * HOUR_S)
     clock = Clock()
     clock.now_s = NOON_S + HOUR_S
-    with History(tmp_path, replace(made_samples.HEADER, **other), keep_s=24 * HOUR_S, clock=clock) as history:
+    with History(tmp_path, lambda: replace(made_samples.HEADER, **other), keep_s=24 * HOUR_S, clock=clock) as history:
         history.write(made_samples.sample(0))
     with pytest.raises(SourceError, match="several servers or databases"):
         read_history(list_recordings(tmp_path), NOON_S, clock.now_s + 600)
@@ -129,7 +144,7 @@ def reads_of(sample: Sample) -> dict[object, object]:
 def test_a_part_begins_with_the_rows_that_were_known(tmp_path: Path, second_s: float) -> None:
     """An index that has not changed since an earlier sample, or hour, has its counter in the first sample of a part."""
     clock = Clock()
-    with History(tmp_path, made_samples.HEADER, keep_s=24 * HOUR_S, clock=clock) as history:
+    with History(tmp_path, lambda: made_samples.HEADER, keep_s=24 * HOUR_S, clock=clock) as history:
         history.write(index_sample(0, a=1000, b=2000))
         for at_s, reads in ((second_s, {"a": 1001}), (second_s + 600, {"b": 2002})):
             clock.now_s = NOON_S + at_s
@@ -145,7 +160,7 @@ def test_full_disk_drops_the_oldest_recording(tmp_path: Path) -> None:
     """On a small disk the history goes on: the oldest recordings go, and what is left can be read."""
     with small_disk(2 * 1024 * 1024) as disk:
         clock = Clock()
-        with History(disk.path / "h", made_samples.HEADER, keep_s=1000 * HOUR_S, clock=clock) as history:
+        with History(disk.path / "h", lambda: made_samples.HEADER, keep_s=1000 * HOUR_S, clock=clock) as history:
             first = list_recordings(disk.path / "h")[0]
             for number in range(1200):
                 clock.now_s += 60

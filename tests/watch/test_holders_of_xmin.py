@@ -124,6 +124,31 @@ def test_slot_that_is_not_in_use_holds_its_id(new_server: Callable[..., Embedded
     assert find_holder(read(conninfo, "xmin_holders"), database="postgres") is None
 
 
+def command_of(holder: CounterRow) -> bytes:
+    """Return the command of the remedy for a session that is idle in a transaction."""
+    remedy = release_holder(holder)
+    return remedy[remedy.index("SELECT") : remedy.index(". For good")].encode()
+
+
+def test_command_of_an_old_recording_ends_no_later_transaction(shop: str) -> None:
+    """The pid of a pool's backend is the same for hours. The command ends the transaction that was seen."""
+    with psycopg.connect(shop, autocommit=True) as owner, psycopg.connect(shop, autocommit=True) as admin:
+        owner.execute(SNAPSHOT)
+        execute(shop, SPEND.format(1500), "SELECT pg_sleep(1.1)")
+        holder = find_holder(read(shop, "xmin_holders"))
+        assert holder is not None
+        before = command_of(holder)
+        owner.execute("COMMIT")
+        owner.execute(SNAPSHOT)
+        assert admin.execute(before).fetchall() == []
+        execute(shop, SPEND.format(1500), "SELECT pg_sleep(1.1)")
+        again = find_holder(read(shop, "xmin_holders"))
+        assert again is not None
+        assert again["pid"] == holder["pid"]
+        assert admin.execute(command_of(again)).fetchall() == [(True,)]
+        owner.close()
+
+
 def test_session_whose_state_is_hidden_is_named_without_a_command(shop: str) -> None:
     """A role without pg_read_all_stats sees its pid and its age, and not what it does."""
     execute(shop, "CREATE ROLE guest LOGIN")

@@ -403,6 +403,22 @@ def test_end_without_a_server_keeps_what_was_seen(database18: str) -> None:
         assert sampler.sample().interval_s <= time.monotonic() - began_s
 
 
+def test_settings_that_were_changed_meanwhile_are_read_again(database18: str) -> None:
+    """A history of weeks outlives its server's restarts and reloads."""
+    with sampling(database18) as sampler, psycopg.connect(database18, autocommit=True) as admin:
+        before = sampler.header.settings["max_slot_wal_keep_size"]
+        admin.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '17GB'")
+        try:
+            admin.execute("SELECT pg_reload_conf()")
+            ends_s = time.monotonic() + 60
+            while sampler.header.settings["max_slot_wal_keep_size"] == before and time.monotonic() < ends_s:
+                sampler.sample(reads_all=True)
+            assert sampler.header.settings["max_slot_wal_keep_size"] == "17GB"
+        finally:
+            admin.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+            admin.execute("SELECT pg_reload_conf()")
+
+
 @pytest.mark.part("rest")
 def test_outage_is_reported_once(new_server: Callable[..., EmbeddedServer]) -> None:
     """However many ticks it lasts: a server that is away for ten minutes must not fill the terminal."""

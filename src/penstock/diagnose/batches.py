@@ -13,13 +13,17 @@ The prediction has two errors. The backend's own work for a commit, apart from t
 So if commits of one row each were measured, larger batches are in fact faster than predicted. Long transactions also
 wait for flushes of WAL before their commit, and larger batches do not avoid these flushes. So if thousands of rows per
 commit were measured, smaller batches are in fact faster than predicted.
+
+Transactions that only read are no part of it. A sample does not show whether a transaction without a transaction id
+will write. So if the server counts more than a few that did not, only sessions with an id count, and the time in which
+a transaction reads before it writes is missing.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from penstock.core.slotted import slotted
@@ -121,6 +125,9 @@ _WORTH = 0.1
 # Measured on 18.4, rows a second by one session: 164,000 at 0.3 MB a commit, 236,000 at 1.1 MB, 220,000 at 14 MB.
 BULK_BYTES = MIB
 
+# Up to this many transactions that only read, for each that writes, take too little time to matter.
+_FEW_READS = 0.1
+
 # Fewer samples of active sessions than this are not enough to conclude anything.
 LEAST_SAMPLES = 20
 
@@ -135,7 +142,8 @@ class Committer:
 
     application: str
     samples: int
-    # The average number of the application's sessions in transactions.
+    # The average number of the application's sessions in transactions, without those that may only read if these are
+    # many.
     sessions: float
     # The share of these sessions' time in which they wait for commits.
     waiting: float
@@ -221,6 +229,7 @@ class CommitMeter:
 
     def result(self, rates: Rates, *, probed_s: float | None = None) -> CommitReport:
         """Return which applications wait for commits; `probed_s` is the measured time of a small commit, or None."""
+        few_read = (rates.commits_per_s or 0.0) <= (1 + _FEW_READS) * (rates.writes_per_s or 0.0)
         waited_s = sum(spent.waiting_s for spent in self._seconds.values())
         # The server's count has the commits of all sessions. If some sessions are hidden, their commits would be
         # attributed to the visible applications.
@@ -231,7 +240,8 @@ class CommitMeter:
             if spent.waiting_s > 0:
                 own = None if commits is None else commits * spent.waiting_s / waited_s
                 counted = self._count(name, spent, rates, commits=own)
-                found = _describe(name, spent, rates, counted, elapsed_s=self._elapsed_s, probed_s=probed_s)
+                time = spent.whole if few_read else spent.in_writes
+                found = _describe(name, spent, time, rates, counted, elapsed_s=self._elapsed_s, probed_s=probed_s)
                 committers.append(found)
         return CommitReport(
             elapsed_s=self._elapsed_s,
@@ -288,71 +298,102 @@ class _Counted:
 
 
 @dataclass(slots=True)
-class _Seconds:
-    """The sampled time of an application's sessions in transactions."""
+class _Time:
+    """The sampled time of sessions in transactions."""
 
     samples: int = 0
-    # The whole time in transactions. Each of the next two fields is a part of it.
+    # The whole time in transactions.
     working_s: float = 0.0
-    # The part that waits for commits.
-    waiting_s: float = 0.0
     # The part without a wait.
     running_s: float = 0.0
     # The sum over all backends of the time from the first sample to the last.
     seen_s: float = 0.0
     # The processor time of the backends in this time.
     on_cpu_s: float = 0.0
+
+    def __add__(self, other: _Time) -> _Time:
+        return _Time(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+
+@dataclass(slots=True)
+class _Seconds:
+    """The sampled time of an application's sessions in transactions."""
+
+    # The time of transactions that have an id, and that of transactions that have none yet, or only read.
+    in_writes: _Time = field(default_factory=_Time)
+    before_writes: _Time = field(default_factory=_Time)
+    # The part of `in_writes` that waits for commits.
+    waiting_s: float = 0.0
     last: dict[int, float] = field(default_factory=dict)
     statements: Shares = field(default_factory=Shares)
     query_ids: set[int | None] = field(default_factory=set)
     # Whether one of the transactions had a transaction id, or waited for its commit.
     writes: bool = False
 
+    @property
+    def whole(self) -> _Time:
+        return self.in_writes + self.before_writes
+
     def add(self, session: SessionSample, weight_s: float) -> None:
-        self.samples += 1
         self.writes = self.writes or session.xid_age is not None
-        self.working_s += weight_s
+        time = self.before_writes if session.xid_age is None else self.in_writes
+        time.samples += 1
+        time.working_s += weight_s
         if is_active(session) and session.wait_event_type is None:
-            self.running_s += weight_s
+            time.running_s += weight_s
         if session.cpu_s is not None:
             before_s = self.last.get(session.pid)
             if before_s is not None and session.cpu_s >= before_s:
-                self.seen_s += weight_s
-                self.on_cpu_s += session.cpu_s - before_s
+                time.seen_s += weight_s
+                time.on_cpu_s += session.cpu_s - before_s
             self.last[session.pid] = session.cpu_s
 
     def add_wait(self, moment: Moment) -> None:
+        if moment.session.xid_age is None:
+            self.before_writes.samples -= 1
+            self.before_writes.working_s -= moment.weight_s
+            self.in_writes.samples += 1
+            self.in_writes.working_s += moment.weight_s
         self.waiting_s += moment.weight_s
         self.writes = True
         self.query_ids.add(moment.session.query_id)
         add_statement(self.statements, moment.session, moment.weight_s)
 
-    def split(self, commits: float, *, probed_s: float | None) -> tuple[float, float]:
-        """Return the seconds of a transaction's rows and of its commit."""
-        whole_s = self.working_s / commits
+    def split(self, time: _Time, commits: float, *, probed_s: float | None) -> tuple[float, float]:
+        """Return the seconds of a transaction's rows and of its commit. `time` is that of all transactions."""
+        whole_s = time.working_s / commits
         if probed_s is not None and whole_s > _CLEARLY_MORE * probed_s:
             return whole_s - probed_s, probed_s
-        rows = 1 - self.waiting_s / self.working_s
-        if self.seen_s:
-            # Other waits, and the time in which a transaction waits for its client, are taken from the samples.
-            rows = max(rows, rows - self.running_s / self.working_s + min(1.0, self.on_cpu_s / self.seen_s))
+        rows = 1 - self.waiting_s / time.working_s
+        whole = self.whole
+        if whole.seen_s:
+            # Other waits, and the time in which a transaction waits for its client, are taken from the samples. The
+            # processor time since a session's last sample is of all its transactions since.
+            rows = max(rows, rows - whole.running_s / whole.working_s + min(1.0, whole.on_cpu_s / whole.seen_s))
         rows_s = min(1.0, rows) * whole_s
         return rows_s, whole_s - rows_s
 
 
 def _describe(
-    name: str, spent: _Seconds, rates: Rates, counted: _Counted, *, elapsed_s: float, probed_s: float | None
+    name: str,
+    spent: _Seconds,
+    time: _Time,
+    rates: Rates,
+    counted: _Counted,
+    *,
+    elapsed_s: float,
+    probed_s: float | None,
 ) -> Committer:
     row_s = commit_s = None
     commits = counted.commits
-    if commits and spent.samples >= LEAST_SAMPLES:
-        rows_s, commit_s = spent.split(commits, probed_s=probed_s)
+    if commits and time.samples >= LEAST_SAMPLES:
+        rows_s, commit_s = spent.split(time, commits, probed_s=probed_s)
         row_s = rows_s / counted.rows_per_commit if counted.rows_per_commit else None
     return Committer(
         application=name,
-        samples=spent.samples,
-        sessions=spent.working_s / elapsed_s,
-        waiting=spent.waiting_s / spent.working_s,
+        samples=time.samples,
+        sessions=time.working_s / elapsed_s,
+        waiting=spent.waiting_s / time.working_s,
         statements=spent.statements.parts(elapsed_s),
         commits_per_s=None if commits is None else commits / elapsed_s,
         rows_per_commit=counted.rows_per_commit,

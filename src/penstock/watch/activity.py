@@ -203,6 +203,10 @@ class ActivityReader:
         """Return the names of the views that can be read."""
         return tuple(self._queries)
 
+    def read_settings(self) -> dict[str, str]:
+        """Return what the function of this name returns, in a transaction of its own. Raises ServerError."""
+        return read_settings(self._connection)
+
     def read_directories(self) -> dict[str, str]:
         """Return the directories of tablespaces and pg_wal by name. pg_default has the data directory.
 

@@ -39,14 +39,15 @@ class History:
     def __init__(
         self,
         folder: Path,
-        header: RecordingHeader,
+        # Returns the header of a recording that begins now. The server's settings may change meanwhile.
+        describe: Callable[[], RecordingHeader],
         *,
         # Recordings that began more than this time and an hour ago are removed.
         keep_s: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder
-        self._header = header
+        self._describe = describe
         self._keep_s = keep_s
         self._clock = clock
         try:
@@ -102,7 +103,7 @@ class History:
             if (_began_s(path) or 0.0) + _PIECE_S < self._began_s - self._keep_s:
                 path.unlink(missing_ok=True)
         began = datetime.fromtimestamp(self._began_s, UTC)
-        header = replace(self._header, started_at=began.isoformat(timespec="milliseconds"))
+        header = replace(self._describe(), started_at=began.isoformat(timespec="milliseconds"))
         return Recorder(self._folder / f"{began:%Y%m%dT%H%M%S.%f}{SUFFIX}", header)
 
     def _drop_oldest(self, error: SourceError) -> None:
@@ -145,8 +146,9 @@ class _Known:
 def read_history(paths: Sequence[Path], since_s: float, until_s: float) -> Recording:
     """Return the samples between two moments of several recordings, oldest first, as one recording.
 
-    The moments are seconds since 1970. The header is that of the first recording with such samples. If the first moment
-    is later than that recording's start, it becomes the start, and `at_s` counts from there. Raises SourceError.
+    The moments are seconds since 1970. The header is that of the first recording with such samples, with the settings
+    of the last. If the first moment is later than the first recording's start, it becomes the start, and `at_s` counts
+    from there. Raises SourceError.
     """
     # A file is empty if the writer was killed before it wrote anything, or if the power failed.
     written = [path for path in paths if not path.is_file() or path.stat().st_size]
@@ -160,7 +162,7 @@ def read_history(paths: Sequence[Path], since_s: float, until_s: float) -> Recor
         raise SourceError(
             "no recording has samples of this time", hint="List the folder: the names begin with the time, in UTC."
         )
-    header = kept[0].header
+    header = replace(kept[0].header, settings=kept[-1].header.settings)
     if any((each.header.server, each.header.database) != (header.server, header.database) for each in kept):
         raise SourceError(
             "the recordings of this time are of several servers or databases",

@@ -9,20 +9,23 @@ from penstock.core.units import count_nouns, format_duration
 from penstock.core.values.names import quote_text
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from penstock.core.values.device import CounterRow
+    from penstock.watch.values import SessionSample
 
 # What to do about a CREATE INDEX CONCURRENTLY. Cancelled, it leaves an invalid index.
 AWAIT_BUILD = "Wait until it has built its index (pg_stat_progress_create_index shows how far it is)."
 _FEEDBACK = "End the long query on this standby, or turn hot_standby_feedback off there."
 # How to end a holder, by its kind. For some kinds, an active holder has an entry of its own.
 _WAYS = {
-    "backend": "Have this application commit sooner, or end it now: SELECT pg_terminate_backend({pid}). For good: "
-    "idle_in_transaction_session_timeout, or transaction_timeout from PostgreSQL 17 on, for its role.",
-    "backend active": "If its statement is not needed: SELECT pg_cancel_backend({pid}). For good: let such statements "
-    "run on a standby, or set statement_timeout for its role.",
+    "backend": "Have this application commit sooner, or, if it is no backup (pg_dump -j), end it now: {terminate}. For "
+    "good: idle_in_transaction_session_timeout, or transaction_timeout from PostgreSQL 17 on, for its role.",
+    "backend active": "If its statement is not needed: {cancel}. For good: let such statements run on a standby, or "
+    "set statement_timeout for its role.",
     "backend unseen": "This role may see no more of it; a member of pg_read_all_stats sees what it does.",
-    "backend client": "See why its client does not go on. If its statement is not needed, and no backup: SELECT "
-    "pg_terminate_backend({pid}). A cancel waits for the client too.",
+    "backend client": "See why its client does not go on. If its statement is not needed, and no backup: {terminate}. "
+    "A cancel waits for the client too.",
     "backend build": AWAIT_BUILD,
     "backend waiting": "It waits for a lock itself. End what it waits for: SELECT pg_blocking_pids({pid}).",
     "copy": "Wait until the first copy of this table for a subscriber ends.",
@@ -36,6 +39,9 @@ _CATALOG = "See why the consumer of this slot confirms nothing: it has a long tr
 
 # A transaction manager ends a prepared transaction within moments. One that is older was probably forgotten.
 OLD_PREPARED_S = 5
+
+# The functions that end a backend's statement, and its session.
+CANCEL, TERMINATE = "pg_cancel_backend", "pg_terminate_backend"
 
 # If a transaction is older than this part of autovacuum_freeze_max_age, autovacuum can freeze few rows.
 _OLD = 0.5
@@ -54,12 +60,13 @@ def find_holder(
 ) -> CounterRow | None:
     """Return the row of the oldest holder; if `database` is given, of the oldest that keeps rows of its tables.
 
-    With `with_catalogs`, rows of the system's catalogs count too. Of holders of the same age, the one that owns the
+    A transaction id counts in all databases, as it is the xmin of snapshots there; a snapshot counts in its own. With
+    `with_catalogs`, rows of the system's catalogs count too. Of holders of the same age, the one that owns the
     transaction id comes first, then what has no session. Returns None if there is none.
     """
 
     def holds(row: CounterRow) -> bool:
-        is_there = database is None or row.get("datname") in (None, database)
+        is_there = database is None or row.get("datname") in (None, database) or row.get("is_owner") is True
         is_kept = database is None or with_catalogs or not row.get("is_catalog")
         age_s = row.get("age_s")
         is_young = row.get("kind") == "backend" and isinstance(age_s, int | float) and age_s < _LEAST_AGE_S
@@ -102,8 +109,33 @@ def release_holder(row: CounterRow) -> str:
     way = _WAYS.get(f"{kind} active") if is_active else None
     if kind == "backend" and (case := _name_case(row)) is not None:
         way = _WAYS[f"backend {case}"]
-    end = end_prepared({"gid": name, "datname": row.get("datname")})
-    return (way or _WAYS[kind]).format(pid=row.get("pid"), name=quote_text(name), end=end)
+    end, pid = end_prepared({"gid": name, "datname": row.get("datname")}), row.get("pid")
+    # A recording of an earlier version does not have the time.
+    began = row.get("xact_start")
+    same = "" if began is None else f"xact_start = {quote_text(str(began))}"
+    cancel, terminate = (end_backend(each, pid, same) for each in (CANCEL, TERMINATE))
+    return (way or _WAYS[kind]).format(pid=pid, name=quote_text(name), end=end, cancel=cancel, terminate=terminate)
+
+
+def is_same(session: SessionSample, seen: datetime) -> str:
+    """Return the condition that a backend still does what a sample showed at the time `seen`.
+
+    Its transaction began before then, and it has one at a time. An idle backend has run no statement since.
+    """
+    column = "query_start" if session.state == "idle" else "xact_start"
+    return f"{column} < '{seen.isoformat(sep=' ', timespec='milliseconds')}'"
+
+
+def end_backend(function: str, pid: object, same: str) -> str:
+    """Return the command that ends a backend, or its statement, if the condition `same` still holds for it.
+
+    The recording may be old. The backend may have gone on to other work, or another may have its pid.
+
+    >>> end_backend(CANCEL, 7, "xact_start = '2026-05-01 12:00:00+00'")
+    "SELECT pg_cancel_backend(7) FROM pg_stat_activity WHERE pid = 7 AND xact_start = '2026-05-01 12:00:00+00'"
+    """
+    conditions = " AND ".join(filter(None, (f"pid = {pid}", same)))
+    return f"SELECT {function}({pid}) FROM pg_stat_activity WHERE {conditions}"  # noqa: S608 (it is shown, not run)
 
 
 def _name_case(row: CounterRow) -> str | None:

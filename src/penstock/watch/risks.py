@@ -289,7 +289,8 @@ def _find_age(seen: RiskMeter, code: str, column: str, freezes_at: int | None, *
     left_s = _time_left(age, limit, seen.rate("database_ages", row, column, "datname"))
     if is_late or _is_near(age, limit, left_s, seen_s=seen.seen_s("database_ages")):
         from_age = seen.number("autovacuum_freeze_max_age") or freezes_at
-        held = describe_old_holder(seen.rows("xmin_holders"), from_age, str(row.get("datname")))
+        # Slots of other databases hold the catalogs of this one, and snapshots there those that all have in common.
+        held = describe_old_holder(seen.rows("xmin_holders"), from_age)
         remedy = held + (_VACUUM if is_late else _FREEZE).format(column=_FROZEN[column])
         yield _risk(code, f"database {row.get('datname')}", age, limit, left_s, then=then, remedy=remedy)
 

@@ -83,7 +83,8 @@ class AwsFeeds:
 class Sampler:
     """Samples one server.
 
-    Its attribute `header` describes the server. The constructor and methods raise ServerError.
+    Its attribute `header` describes the server. Its settings are read again once a minute, and after a reconnection.
+    The constructor and methods raise ServerError.
 
     Needs pg_read_all_stats to see what other roles' sessions do; `header.unread` names what could not be read. A pooler
     is refused, because it would use another backend for each query.
@@ -129,6 +130,10 @@ class Sampler:
         self._note_free_space()
         due = [name for name, next_s in self._next_s.items() if reads_all or at_s >= next_s]
         with self._in_use:
+            if set(SLOW).intersection(due):
+                # A reload or a restart may have changed them.
+                self.header = replace(self.header, settings=self._reader.read_settings())
+                self._own_commits += 1
             seen = self._reader.read(views=due)
         self._own_commits += 1
         counters = dict(seen.counters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from penstock.core.slotted import slotted
@@ -126,6 +127,10 @@ class RecordingHeader:
     volume: VolumeLimits | None = None
     # If given, the workload is the sessions whose application name starts with this text.
     application: str | None = None
+
+    def time_of(self, at_s: float) -> datetime:
+        """Return what the server's clock showed when a sample was taken, in UTC."""
+        return datetime.fromisoformat(self.started_at) + timedelta(seconds=self.clock_ahead_s + at_s)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -147,6 +147,12 @@ def queue(dead: int) -> tuple[dict[str, Any], ...]:
             "backend 7 (application report, user ann), idle in transaction, 5,000 transactions old",
             "pg_terminate_backend(7)",
         ),
+        # Its id is the xmin of all snapshots in this database.
+        (
+            {"kind": "backend", "pid": 7, "state": "idle in transaction", "datname": "other", "is_owner": True},
+            "backend 7",
+            "pg_terminate_backend(7)",
+        ),
         ({"kind": "slot", "name": "s1", "state": "inactive"}, "slot s1, inactive", "pg_drop_replication_slot('s1')"),
         ({"kind": "prepared", "name": "it's"}, "prepared transaction it's", "ROLLBACK PREPARED 'it''s'"),
         # The server ends a prepared transaction in its own database only.
@@ -168,7 +174,7 @@ def queue(dead: int) -> tuple[dict[str, Any], ...]:
         (
             {"kind": "backend", "pid": 7, "state": "active", "wait_event_type": "Client"},
             "backend 7",
-            "pg_terminate_backend(7). A cancel waits for the client too.",
+            "pg_terminate_backend(7) FROM pg_stat_activity WHERE pid = 7. A cancel waits for the client too.",
         ),
     ],
 )
@@ -191,7 +197,7 @@ def test_who_keeps_the_dead_rows_of_a_queue_is_named(holder: dict[str, Any], who
     ("change", "dead"),
     [({}, 9000), ({"xid_age": 900}, 90_000), ({"datname": "other"}, 90_000), ({"is_catalog": True}, 90_000)],
 )
-def test_young_transactions_and_those_of_other_databases_keep_no_rows(change: dict[str, Any], dead: int) -> None:
+def test_young_transactions_and_snapshots_of_other_databases_keep_no_rows(change: dict[str, Any], dead: int) -> None:
     """Nor is a table bloated with a few dead rows."""
     holder = {"kind": "backend", "pid": 7, "name": "report", "datname": "shop", "xid_age": 5000, **change}
     counters = {"xmin_holders": (holder,), "pg_stat_user_tables": queue(dead)}

@@ -30,7 +30,7 @@ def test_connection_for_each_transaction_is_counted() -> None:
     """Forty a second; samples of active sessions are too few to say anything."""
     (found,) = found_in(opened(40))
     assert (found.code, found.confidence, found.samples) == ("connections-short", "high", 0)
-    assert found.claim.startswith("39 connections a second")
+    assert found.claim.startswith("40 connections a second")
     assert "PgBouncer" in found.remedy
     numbers = {each.name: each.value for each in found.evidence}
     assert round(numbers["transactions of each, on average"], 1) == 1.0

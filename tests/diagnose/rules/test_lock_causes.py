@@ -35,7 +35,7 @@ def test_deadlocks_are_counted_and_named_with_both_statements() -> None:
     found = found_in(*circle, waiting(3, 1), deadlocks_per_s=0.5)
     assert list(found) == ["deadlocks"]
     assert found["deadlocks"].share == 1.0
-    assert "0.47 deadlocks a second" in found["deadlocks"].claim
+    assert "0.48 deadlocks a second" in found["deadlocks"].claim
     assert "update orders set paid = ? and update stock set n = ?" in found["deadlocks"].claim
     assert "one order" in found["deadlocks"].remedy
     assert "backend(" not in found["deadlocks"].remedy
@@ -139,6 +139,15 @@ def test_holder_that_is_idle_is_not_ended_for_a_lock_of_its_next_transaction() -
         remedy = found_in(idle, waiting(8, 7, wait=wait))["lock-wait"].remedy
         assert ("pg_terminate_backend(7)" in remedy) == is_ended
         assert ("pg_advisory_unlock" in remedy) == is_ended
+
+
+def test_command_that_ends_a_holder_names_the_time_at_which_it_was_seen() -> None:
+    """The last sample is of the 29th second, and the server's clock is an hour ahead of the recorder's."""
+    left = session(pid=7, state="idle in transaction", query_s=60.0, transaction_s=60.0)
+    samples = [sample(float(second), left, waiting(8, 7)) for second in range(30)]
+    (found,) = diagnose(recording_of(samples, clock_ahead_s=3600.0))
+    condition = "WHERE pid = 7 AND xact_start < '2026-01-01 01:00:29.000+00:00'. For good"
+    assert f"SELECT pg_terminate_backend(7) FROM pg_stat_activity {condition}" in found.remedy
 
 
 def test_hot_row_beside_deadlocks_of_others_keeps_its_waits() -> None:

@@ -462,8 +462,8 @@ ADVICE: Final = {
             ),
             RemedySentence(
                 "From PostgreSQL 16 on: {set_delay}; a table with such a setting of its own does not follow it. "
-                "Otherwise: end the worker, SELECT pg_cancel_backend({pid}), and at once run VACUUM {table} in a "
-                "session, which does not pause. FREEZE and FULL would take longer."
+                "Otherwise: end the worker, {end}, and at once run VACUUM {table} in a session, which does not pause. "
+                "FREEZE and FULL would take longer."
             ),
             RemedySentence("{less}"),
         ),

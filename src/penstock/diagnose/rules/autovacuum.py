@@ -10,7 +10,7 @@ from penstock.core.units import MB, format_count, format_duration
 from penstock.core.values.names import spell_name
 from penstock.diagnose.rules.case import LEAST_SHARE, Case, change_setting, number
 from penstock.diagnose.rules.host import BUSY
-from penstock.watch.holders import describe_old_holder, read_int
+from penstock.watch.holders import CANCEL, describe_old_holder, end_backend, is_same, read_int
 from penstock.watch.rates import Increase
 from penstock.watch.waits import CPU, ActivityTally, Moment, Ticks, is_active, moment_of, weight_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.core.values.diagnosis import Diagnosis, Evidence
     from penstock.diagnose.rules.host import Host
     from penstock.watch.risks import RiskMeter
-    from penstock.watch.values import Sample
+    from penstock.watch.values import Sample, SessionSample
 
 # Autovacuum takes processors from clients if processors are busy, and I/O if at least this share of the clients'
 # sessions waits for I/O.
@@ -51,7 +51,8 @@ class Autovacuum:
         self._blocked: dict[str, ActivityTally] = {}
         self._used: set[str] = set()
         self._wraparound: set[str] = set()
-        self._pids: dict[str, int] = {}
+        # For each table, its worker in the last sample that shows it, and when that was taken.
+        self._last_seen: dict[str, tuple[SessionSample, float]] = {}
         self._progress: dict[str, list[tuple[float, CounterRow]]] = {}
         self._moved = {_CLIENT: Increase(), _WORKER: Increase()}
         self._clients, self._waiting = Ticks(), Ticks()
@@ -95,7 +96,7 @@ class Autovacuum:
             tally = self._workers.setdefault(table, ActivityTally())
             if wraparound:
                 self._wraparound.add(table)
-            self._pids[table] = session.pid
+            self._last_seen[table] = session, sample.at_s
             if wraparound or moment.wait != _ASLEEP:
                 names[table] = (session.pid, name)
             if moment.wait != _ASLEEP:
@@ -147,7 +148,7 @@ class Autovacuum:
         if more is None or (table in self._used and self._last(table).get("n_tup_changed") != 0):
             return [case.conclude("autovacuum", part, evidence, among=among, table=table)]
         times = f"{more:.1f} times as much as" if more < _MANY else "far more than"
-        moved = number("read and written by autovacuum", self._moved[_WORKER].total / case.elapsed_s / MB, "MB/s")
+        moved = number("read and written by autovacuum", self._moved[_WORKER].total / case.counted_s / MB, "MB/s")
         words = {"table": table, "times": times, "less": _less_to_do(table, self._last(table))}
         return [case.conclude("autovacuum-io", part, [*evidence, moved], among=among, **words)]
 
@@ -168,10 +169,11 @@ class Autovacuum:
         self, case: Case, table: str, part: ActivityTally, among: Ticks, evidence: Sequence[Evidence]
     ) -> Diagnosis:
         row, freezes_at = self._last(table), self._seen.number("autovacuum_freeze_max_age")
+        worker, at_s = self._last_seen[table]
         words = {
             "table": table,
             "progress": _describe_progress(row, self._progress.get(table, [])),
-            "pid": str(self._pids[table]),
+            "end": end_backend(CANCEL, worker.pid, is_same(worker, case.header.time_of(at_s))),
             "held": ""
             if freezes_at is None
             else describe_old_holder(self._seen.rows("xmin_holders"), freezes_at, case.header.database),

@@ -370,7 +370,7 @@ class WalWrites:
         if self._has_images or self._requested.total < _FEWEST_FORCED:
             return ""
         return (
-            f"{self._requested.total} checkpoints were forced in {format_duration(case.elapsed_s)} by max_wal_size "
+            f"{self._requested.total} checkpoints were forced in {format_duration(case.counted_s)} by max_wal_size "
             f"{case.header.settings.get('max_wal_size')}; there are no full-page images, so raising it gains little."
         )
 

@@ -73,6 +73,11 @@ class Case:
     # What cost time for each row of the load, None if the workload is not a load by penstock.
     setting: LoadConditions | None = None
 
+    @property
+    def counted_s(self) -> float:
+        """Return the time in which the server's counters rose. It includes that in which no sample could be taken."""
+        return self.rates.elapsed_s or self.elapsed_s
+
     def sessions(self, moments: Ticks) -> float:
         """Return the average number of sessions that these moments stand for."""
         return moments.seconds / self.elapsed_s
@@ -162,7 +167,8 @@ def change_setting(header: RecordingHeader, name: str, value: str) -> str:
     """Return how to change a setting for the whole server. On RDS no role may run ALTER SYSTEM."""
     if "rds.extensions" in header.settings:
         return f"{name} = {value} in the server's parameter group"
-    return f"ALTER SYSTEM SET {name} = {value}, and SELECT pg_reload_conf()"
+    change = f"ALTER SYSTEM SET {name} = {value}, and SELECT pg_reload_conf()"
+    return f"{change}, unless Patroni, an operator or a cloud service manages settings"
 
 
 def number(name: str, value: float, unit: str = "") -> Evidence:

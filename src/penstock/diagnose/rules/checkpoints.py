@@ -89,14 +89,14 @@ class Checkpoints:
         evidence = [
             number("checkpoints requested", requested),
             number("checkpoints timed", timed),
-            *([number("between two of them", case.elapsed_s / requested, "s")] if requested else []),
+            *([number("between two of them", case.counted_s / requested, "s")] if requested else []),
             number("of the WAL are full-page images, at most", 100 * images, "%"),
-            number("full-page images", self._images.total / case.elapsed_s, "/s"),
-            number("WAL", wal_bytes / case.elapsed_s / MB, "MB/s"),
+            number("full-page images", self._images.total / case.counted_s, "/s"),
+            number("WAL", wal_bytes / case.counted_s / MB, "MB/s"),
         ]
         settings = case.header.settings
         name = "max_wal_size" if code == "checkpoints-forced" else "checkpoint_timeout"
-        setting, size_gib = settings.get(name, "its present value"), _size_gib(settings, wal_bytes / case.elapsed_s)
+        setting, size_gib = settings.get(name, "its present value"), _size_gib(settings, wal_bytes / case.counted_s)
         if code == "checkpoints-forced":
             advice = self._advise_size(case, size_gib)
         else:
@@ -126,12 +126,12 @@ class Checkpoints:
     def _find_code(self, case: Case, images: float) -> str | None:
         """Return which setting makes checkpoints frequent, as the code of its diagnosis, or None."""
         count, settings = self._requested.total, case.header.settings
-        often = max(_FEWEST_CHECKPOINTS, case.elapsed_s / _OFTEN_S)
+        often = max(_FEWEST_CHECKPOINTS, case.counted_s / _OFTEN_S)
         if count >= often and count > self._timed.total:
             is_by_wal = self._wal_bytes.total >= _LEAST_DISTANCE * count * _distance(settings)
             return "checkpoints-forced" if images >= _LEAST_IMAGES and is_by_wal else None
         timeout_s = _read(settings.get("checkpoint_timeout", ""), _SECONDS)
-        is_started = self._timed.total > 0 or case.elapsed_s < timeout_s
+        is_started = self._timed.total > 0 or case.counted_s < timeout_s
         is_short = 0 < timeout_s <= _SHORT_TIMEOUT_S and is_started
         return "checkpoints-timed" if is_short and images >= _MOST_IMAGES else None
 

@@ -73,7 +73,7 @@ class OpenedSessions:
     def _find_short_sessions(self, case: Case) -> Diagnosis | None:
         # Connections that are still open at the end, such as those of a pool that was filled, are not short.
         opened = self._opened.total - max(0, self._last_taken - (self._first_taken or 0))
-        rate, commits_per_s = opened / case.elapsed_s, case.rates.commits_per_s
+        rate, commits_per_s = opened / case.counted_s, case.rates.commits_per_s
         if rate < _MANY_PER_S or opened < _MANY or commits_per_s is None:
             return None
         if commits_per_s >= _FEW_TRANSACTIONS * rate:

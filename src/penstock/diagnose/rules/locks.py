@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 
 from penstock.core.units import format_duration
 from penstock.diagnose.rules.case import Case, number, shorten
-from penstock.watch.holders import AWAIT_BUILD, OLD_PREPARED_S, describe_prepared, end_prepared, read_int
+from penstock.watch.holders import (
+    AWAIT_BUILD,
+    CANCEL,
+    OLD_PREPARED_S,
+    TERMINATE,
+    describe_prepared,
+    end_backend,
+    end_prepared,
+    is_same,
+    read_int,
+)
 from penstock.watch.rates import DatabaseIncrease
 from penstock.watch.waits import (
     SYNC_REP,
@@ -23,6 +33,8 @@ from penstock.watch.waits import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from penstock.core.values.device import CounterRow
     from penstock.core.values.diagnosis import Diagnosis
     from penstock.watch.values import Sample, SessionSample
@@ -82,6 +94,7 @@ class _Gate:
     session: SessionSample
     holder_pid: int
     holder: SessionSample | None
+    at_s: float = 0.0
     waited_s: float = 0.0
     most_behind: int = 0
 
@@ -97,7 +110,10 @@ class LockWaits:
         self._deadlocks, self._circles = DatabaseIncrease("deadlocks"), Shares()
         self._gates: dict[int, _Gate] = {}
         self._held_s: dict[int | None, float] = {}
+        # The sessions that hold, as the last sample that shows them as holders does, and when it was taken.
         self._holders: dict[int | None, SessionSample] = {}
+        self._seen_s: dict[int | None, float] = {}
+        self._at_s = 0.0
         self._outlasts: dict[int | None, bool] = {}
         self._longest_s = 0.0
         # The prepared transactions by gid, as last read, and the sessions that were seen to wait for one of them.
@@ -108,6 +124,7 @@ class LockWaits:
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
         """Add a sample, with the sessions of all applications. `moments` are those of the workload alone."""
         self._deadlocks.see(sample)
+        self._at_s = sample.at_s
         if (rows := sample.counters.get("prepared")) is not None:
             self._has_prepared = True
             # Of those that have ended, only what blocked sessions is kept.
@@ -167,7 +184,7 @@ class LockWaits:
         self, session: SessionSample, head: int, sessions: Mapping[int, SessionSample], weight_s: float, behind: int
     ) -> None:
         gate = self._gates.setdefault(session.pid, _Gate(session=session, holder_pid=head, holder=None))
-        gate.session, gate.holder_pid, gate.holder = session, head, sessions.get(head)
+        gate.session, gate.holder_pid, gate.holder, gate.at_s = session, head, sessions.get(head), self._at_s
         gate.waited_s += weight_s
         gate.most_behind = max(gate.most_behind, behind)
 
@@ -177,7 +194,7 @@ class LockWaits:
         self._longest_s = max(self._longest_s, moment.session.query_s or 0.0)
         self._held_s[pid] = self._held_s.get(pid, 0.0) + moment.weight_s
         if pid is not None and (session := sessions.get(pid)) is not None:
-            self._holders[pid] = session
+            self._holders[pid], self._seen_s[pid] = session, self._at_s
             patience_s = max(_LEAST_PATIENCE_S, moment.session.query_s or 0.0)
             age_s = session.query_s if session.state == _IDLE else session.transaction_s
             # The states were read before the blockers. So a session that is idle has begun a transaction since, unless
@@ -213,11 +230,11 @@ class LockWaits:
         # The server counts the deadlocks of all applications. They count for one application only if its own sessions
         # were seen in a circle.
         is_own = case.header.application is None or self._circling.count > 0
-        is_often = is_own and count >= max(_FEWEST_DEADLOCKS, case.elapsed_s / _DEADLOCKS_EVERY_S)
+        is_often = is_own and count >= max(_FEWEST_DEADLOCKS, case.counted_s / _DEADLOCKS_EVERY_S)
         return is_often or case.share(self._circling) >= (_LEAST_LOCKED if count else _MOSTLY)
 
     def _conclude_deadlocks(self, case: Case) -> Diagnosis:
-        rate = self._deadlocks.total / case.elapsed_s
+        rate = self._deadlocks.total / case.counted_s
         evidence = [
             number("deadlocks", rate, "/s"),
             number("deadlocks in the recording", self._deadlocks.total),
@@ -233,7 +250,7 @@ class LockWaits:
             number("sessions behind the waiting statement, at most", gate.most_behind),
             number("how long that statement has waited", gate.session.query_s or 0.0, "s"),
         ]
-        cancel = _end_queue(gate)
+        cancel = _end_queue(gate, case.header.time_of(gate.at_s))
         if gate.holder_pid == _PREPARED:
             cancel += f"What it waits for never ends by itself. {self._end_prepared()} "
         name, holder = _describe_holder(gate.session.pid, gate.session), self._describe(gate.holder_pid, gate.holder)
@@ -255,7 +272,8 @@ class LockWaits:
         if holder is not None and holder.transaction_s is not None:
             evidence.append(number("age of the holder's transaction", holder.transaction_s, "s"))
         described = f"{'most' if is_most else 'the largest part'} of it for {self._describe(worst, holder)}"
-        release = self._end_prepared() if worst == _PREPARED else _release(worst, holder, outlasts=outlasts)
+        seen = case.header.time_of(self._seen_s.get(worst, self._at_s))
+        release = self._end_prepared() if worst == _PREPARED else _release(worst, holder, seen, outlasts=outlasts)
         return case.conclude("lock-wait", self._held, evidence, holder=described, release=release)
 
 
@@ -340,26 +358,29 @@ def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
     )
 
 
-def _end_queue(gate: _Gate) -> str:
+def _end_queue(gate: _Gate, seen: datetime) -> str:
     """Return how to end a queue now. Empty if its statement does not wait for long, or for a prepared transaction."""
     waited_s = gate.session.query_s or 0.0
     if (gate.session.transaction_s or 0.0) - waited_s < _FIRST_S:
-        end = f"Cancel what blocks the rest, not what it waits for: SELECT pg_cancel_backend({gate.session.pid}). "
+        cancel = end_backend(CANCEL, gate.session.pid, is_same(gate.session, seen))
+        end = f"Cancel what blocks the rest, not what it waits for: {cancel}. "
         return end if waited_s > _LEAST_PATIENCE_S else ""
     if gate.holder_pid == _PREPARED:
         return ""
     # Its transaction may block the rest by locks that it has, and be a victim of the holder itself.
     age_s = 0.0 if gate.holder is None else gate.holder.transaction_s or 0.0
-    return f"{_release(gate.holder_pid, gate.holder, outlasts=age_s > max(waited_s, _LEAST_PATIENCE_S))} "
+    return f"{_release(gate.holder_pid, gate.holder, seen, outlasts=age_s > max(waited_s, _LEAST_PATIENCE_S))} "
 
 
-def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) -> str:
-    """Return the text that says how to end the waits.
+def _release(pid: int | None, session: SessionSample | None, seen: datetime, *, outlasts: bool) -> str:
+    """Return the text that says how to end the waits. `seen` is when a sample showed the holder.
 
     `outlasts` is true if the holder's transaction is older than the waits, so that it probably still runs.
     """
+    same = "" if session is None else is_same(session, seen)
+    cancel, terminate = (end_backend(function, pid, same) for function in (CANCEL, TERMINATE))
     if session is not None and is_idle_in_transaction(session):
-        now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
+        now = f" While it holds, if it is no backup (pg_dump -j): {terminate}." if outlasts else ""
         return (
             f"Have this application commit or roll back before it does anything else.{now} For good: "
             "idle_in_transaction_session_timeout for its role."
@@ -368,17 +389,13 @@ def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) 
         # A session that is not in a transaction can only hold session-level advisory locks.
         return (
             "Have this application call pg_advisory_unlock as soon as it no longer needs the lock. While it holds: "
-            f"SELECT pg_terminate_backend({pid})."
+            f"{terminate}."
         )
     if session is not None and _BUILDS_BESIDE.search(session.query or ""):
         return f"{AWAIT_BUILD} Cancelled, it leaves an invalid index behind, to be removed by DROP INDEX CONCURRENTLY."
     if session is not None and spell_wait(session).startswith("client:"):
         # The server cancels no statement that waits in the middle of a message.
-        now = (
-            f" While it holds: SELECT pg_terminate_backend({pid}). A cancel waits for the client too."
-            if outlasts
-            else ""
-        )
+        now = f" While it holds: {terminate}. A cancel waits for the client too." if outlasts else ""
         return f"See why its client does not go on; if it is a backup, wait.{now}"
     text = "Keep transactions short that change what others change; set lock_timeout if an error is better."
-    return f"{text} While it holds: SELECT pg_cancel_backend({pid})." if outlasts else text
+    return f"{text} While it holds: {cancel}." if outlasts else text

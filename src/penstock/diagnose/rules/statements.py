@@ -172,7 +172,7 @@ class SlowStatements:
             returned = round(case.changed_rows or 0)
         used = [row for row in tables.values() if names(statement, row)]
         if _PLANNED.search(statement):
-            yield from self._explain_plan(case, part, used, calls or (case.rates.commits_per_s or 0.0) * case.elapsed_s)
+            yield from self._explain_plan(case, part, used, calls or (case.rates.commits_per_s or 0.0) * case.counted_s)
         if spilled and _BLOCK_BYTES * spilled >= _LEAST_SPILL_BYTES_PER_S * part.seconds:
             evidence = [number("temporary files written in a call", _BLOCK_BYTES * spilled / calls / MB, "MB")]
             yield case.conclude("statement-spills", part, evidence)

@@ -92,7 +92,7 @@ def watch(
         if record is not None:
             writers.append(stack.enter_context(Recorder(record, sampler.header)))
         if history is not None:
-            writers.append(stack.enter_context(History(history, sampler.header, keep_s=keep_s)))
+            writers.append(stack.enter_context(History(history, lambda: sampler.header, keep_s=keep_s)))
         watched = Watched(interval_s=interval_s)
         _show_while_sampling(sampler, writers, watched, for_s=for_s, as_json=as_json)
     if record is not None:
@@ -116,6 +116,7 @@ def _show_while_sampling(
     meter = RiskMeter(sampler.header.settings)
 
     def keep(sample: Sample) -> None:
+        meter.settings = sampler.header.settings
         meter.see(sample)
         if any(name in sample.counters for name in SLOW):
             watched.risks = meter.result()

@@ -6,7 +6,7 @@
 -- feedback of standbys. Only the transaction that owns this id holds it. So that id counts for its owner alone, and for
 -- a slot that nobody moves. The owner is known even if the role may not see it: the id is the xmin of this snapshot.
 --
--- A VACUUM command is no holder, because other VACUUM commands ignore it. A parallel worker has the snapshot of its
+-- A lost slot shows its xmin, and holds nothing. A VACUUM command is no holder, because others ignore it. A parallel worker has the snapshot of its
 -- leader. A slot with only a catalog_xmin keeps only rows of the system's catalogs. A standby that sends feedback appears
 -- as its walsender's session. So does the first copy of a table for a subscriber, which is connected to a database.
 WITH running AS MATERIALIZED (
@@ -27,6 +27,7 @@ holders AS (
                CASE WHEN a.backend_xmin <> r.oldest THEN pg_catalog.age(a.backend_xmin) END
            ) AS xid_age,
            pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start) AS age_s,
+           a.xact_start,
            false AS is_catalog,
            a.backend_xid IS NOT NULL AS is_owner,
            a.wait_event_type,
@@ -48,12 +49,14 @@ holders AS (
                CASE WHEN s.catalog_xmin <> r.oldest OR NOT s.active THEN pg_catalog.age(s.catalog_xmin) END
            ),
            NULL,
+           NULL,
            s.xmin IS NULL,
            false,
            NULL,
            false
       FROM pg_catalog.pg_replication_slots AS s
      CROSS JOIN running AS r
+     WHERE s.wal_status IS DISTINCT FROM 'lost'
     UNION ALL
     SELECT 'prepared',
            p.gid,
@@ -63,6 +66,7 @@ holders AS (
            NULL,
            pg_catalog.age(p.transaction),
            pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - p.prepared),
+           NULL,
            false,
            true,
            NULL,
