@@ -370,6 +370,14 @@ def test_tables_of_the_statements_are_read_on_a_copy_first(
     assert blocks.claim == f"read {whole} of 1 table on the second server{end}"
     assert f"read {whole} of {whole} of the second server's tables" in said
     assert f"ok: {copy.claim}" in describe_replay(result)
+    with psycopg.connect(conninfo, autocommit=True) as admin:
+        admin.execute(b"CREATE ROLE reader LOGIN; CREATE VIEW v AS SELECT * FROM t; GRANT SELECT ON v TO reader")
+        admin.execute(b"GRANT pg_read_all_stats TO reader")
+    own = make_conninfo(conninfo, user="reader")
+    result = run(own, "SELECT * FROM v ORDER BY pad; SELECT * FROM gone", tmp_path, against=ConnectionFactory(own))
+    (refused,) = [each for each in result.checks if each.code == "blocks"]
+    assert (refused.severity, "public.t" in refused.claim) == ("warning", True)
+    assert [comparison.failure is None for comparison in result.comparisons] == [True, False]
 
 
 @pytest.mark.part("rest")

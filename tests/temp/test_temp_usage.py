@@ -247,7 +247,7 @@ def test_own_statements_have_the_use_case_of_their_plan_and_others_say_that_they
     ordered = found["SELECT k, length(pad)"]
     assert ordered is not None
     assert "sort" in ordered.names
-    assert ordered.remedy.startswith("an index on pad")
+    assert ordered.remedy.startswith("an index on t.pad")
     hostile = by_query["SELECT mallory.evil(), pad"]
     assert (hostile.use_case, hostile.unplanned) == (None, "it is another role's")
     assert any("may not be planned: it is another role's" in line for line in describe_usage(report))

@@ -116,6 +116,8 @@ def test_settings_that_the_server_ignores_are_told() -> None:
         SettingRow(database=None, role="ann", value="fast", denied=["fast"]),
         SettingRow(database="shop", role="bob", value="gone, fast", denied=[]),
     ]
+    (denied, *_) = find_routes(rows, spaces, session="fast", denied=["fast"])
+    assert (denied.tablespaces, denied.ignored) == (("pg_default",), ('no CREATE on "fast"',))
     session, ann, bob = find_routes(rows, spaces, session="")
     assert (session.whose, session.tablespaces, session.ignored) == ("this session", ("pg_default",), ())
     assert (ann.whose, ann.tablespaces, ann.ignored) == ('role "ann"', ("pg_default",), ('no CREATE on "fast"',))

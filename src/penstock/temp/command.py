@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.options import SERVER, Json, Quiet, open_target, takes
-from penstock.cli.output import PROBLEMS, Messages, show_warning, write_message, write_result
+from penstock.cli.output import PROBLEMS, Messages, show_warning, shown_warnings, write_message, write_result
 from penstock.core.errors import Interrupted, ServerError, UsageError
 from penstock.core.values.notice import Notice
-from penstock.core.values.options import join_lists, parse_counts, parse_duration, split_names
+from penstock.core.values.options import join_lists, parse_counts, parse_duration
 from penstock.core.values.temp_place import parse_name, parse_scope
 from penstock.temp.view import (
     check_object,
@@ -32,6 +33,9 @@ from penstock.temp.view import (
 
 if TYPE_CHECKING:
     from penstock.temp.place.place import PlaceKeeper
+
+# Each name of a list. A name keeps its double quotes, since it is SQL's.
+_NAMES = re.compile(r'(?:"(?:[^"]|"")*"|[^,"])+')
 
 # The longest interval: a day. Within a longer time the statistics have probably been reset.
 _LONGEST_S = 86_400.0
@@ -114,7 +118,7 @@ def place(
     request = PlaceRequest(
         directory=directory,
         scope=parse_scope(scope),
-        granted=tuple(map(parse_name, split_names(join_lists(grant) or ""))),
+        granted=_parse_roles(grant),
         allows_same_device=same_device,
     )
     with closing(_open(options, is_quiet=quiet)) as keeper:
@@ -123,6 +127,14 @@ def place(
         write_result(report_object(report))
     elif plan or not quiet:
         write_result(describe_plan(report) if plan else describe_placed(report))
+
+
+def _parse_roles(grant: list[str] | None) -> tuple[str, ...]:
+    """Return the roles of --grant. Without any, every role may use the place."""
+    found = tuple(parse_name(each.strip()) for each in _NAMES.findall(join_lists(grant) or ""))
+    if grant and not found:
+        raise UsageError("--grant names no role", hint="Name roles, or leave --grant out to let every role use it.")
+    return found
 
 
 @takes(SERVER)
@@ -157,8 +169,10 @@ def remove(quiet: Quiet = False, as_json: Json = False, **options: Any) -> None:
         report = keeper.remove()
     for text in report.left:
         show_warning(Notice(code="settings", message=f"not restored: {text}"))
-    if as_json or not quiet:
-        write_result(report_object(report) if as_json else describe_removed(report))
+    if as_json:
+        write_result(report_object(report) | {"warnings": shown_warnings()})
+    elif not quiet:
+        write_result(describe_removed(report))
 
 
 def _open(options: Mapping[str, Any], *, is_quiet: bool = False) -> PlaceKeeper:
@@ -201,6 +215,10 @@ Concurrency = Annotated[
         "--concurrency", metavar="LIST", help="Numbers of sessions that run a statement at once (default: 1,2,4)."
     ),
 ]
+Rounds = Annotated[int, typer.Option("--rounds", min=3, help="Runs at each place, after a warm-up run.")]
+_ROUNDS = 5
+Timeout = Annotated[str, typer.Option("--timeout", metavar="TIME", help="Cancel a statement after this time.")]
+_TIMEOUT = "10min"
 CopyPlan = Annotated[
     bool,
     typer.Option(
@@ -215,10 +233,8 @@ def replay(
     top: Top = None,
     setup: Setup = None,
     concurrency: Concurrency = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=3, help="Runs at each place, after a warm-up run.")] = 5,
-    timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Cancel a statement after this time.")] = (
-        "10min"
-    ),
+    rounds: Rounds = _ROUNDS,
+    timeout: Timeout = _TIMEOUT,
     place: PlaceName = None,
     against: Against = None,
     plan: CopyPlan = False,
@@ -242,22 +258,26 @@ def replay(
 
     if (sql is None) == (top is None):
         raise UsageError("either --sql FILE or --top N is needed", hint="Name one of them.")
-    if against is not None and place is not None:
-        raise UsageError("--against cannot be used with --place", hint="Each server has its own temp_tablespaces.")
+    _refuse_pairs(options, place=place, against=against, plan=plan)
+    concurrencies = parse_counts(join_lists(concurrency) or "1,2,4", option="--concurrency")
+    timeout_s = parse_duration(timeout, option="--timeout")
     if plan:
-        if against is not None or place is not None:
-            raise UsageError("--plan cannot be used with --against or --place", hint="It makes the second server.")
-        statements = ["--top", str(top)] if sql is None else ["--sql", str(sql)]
-        write_result(_plan_copy(options, [*statements, *(["--setup", str(setup)] if setup is not None else [])]))
+        given = {"--top": top, "--sql": sql, "--setup": setup, "--concurrency": join_lists(concurrency)}
+        given |= {
+            "--rounds": None if rounds == _ROUNDS else rounds,
+            "--timeout": None if timeout == _TIMEOUT else timeout,
+        }
+        commands = _plan_copy(options, given, as_superuser=as_superuser)
+        write_result({"commands": commands} if as_json else commands)
         return
     result = replay_statements(
         open_target(options, allows_standby=True),
         sql=sql,
         top=top,
         setup=setup,
-        concurrencies=parse_counts(join_lists(concurrency) or "1,2,4", option="--concurrency"),
+        concurrencies=concurrencies,
         rounds=rounds,
-        timeout_s=parse_duration(timeout, option="--timeout"),
+        timeout_s=timeout_s,
         place=place,
         against=None if against is None else open_target({**options, "to": against}, allows_standby=True),
         allows_superuser=as_superuser,
@@ -270,15 +290,41 @@ def replay(
         raise ServerError("no statement could be replayed", hint="What is printed above says why each failed.")
 
 
-def _plan_copy(options: Mapping[str, Any], replay: Sequence[str]) -> list[str]:
-    """Return the commands that replay statements on a copy of the instance of --to. Raises UsageError, AwsError."""
+def _refuse_pairs(options: Mapping[str, Any], *, place: str | None, against: str | None, plan: bool) -> None:
+    """Raise UsageError for options of which one leaves the other no meaning."""
+    if against is not None and place is not None:
+        raise UsageError("--against cannot be used with --place", hint="Each server has its own temp_tablespaces.")
+    if plan and (against is not None or place is not None):
+        raise UsageError("--plan cannot be used with --against or --place", hint="It makes the second server.")
+    if plan and (options.get("iam_auth") or options.get("tunnel")):
+        raise UsageError(
+            "--plan cannot be used with --iam-auth or --tunnel",
+            detail="A copy has neither.",
+            hint="Give a connection string of a role that logs in by password.",
+        )
+    if against is not None and options.get("tunnel") is not None:
+        raise UsageError(
+            "--against cannot be used with --tunnel",
+            detail="A tunnel leads to one server, and both would be that one.",
+            hint="Open a tunnel to each, and name its end in --to and --against by hostaddr and port.",
+        )
+
+
+def _plan_copy(options: Mapping[str, Any], replayed: Mapping[str, object], *, as_superuser: bool) -> list[str]:
+    """Return the commands that replay statements on a copy of the instance of --to.
+
+    `replayed` are the options of the replay; those that are None were not given. Raises UsageError, AwsError.
+    """
     from penstock.core.connect.conninfo import describe_target, given_settings, parse_conninfo
     from penstock.rds.describe import describe_rds
     from penstock.temp.copies import compose_copy
 
-    given = given_settings(parse_conninfo(options.get("to") or ""), os.environ)
+    given = {**replayed, "--role": options.get("role")}
+    replay = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    replay += ["--as-superuser"] if as_superuser else []
+    settings = given_settings(parse_conninfo(options.get("to") or ""), os.environ)
     found = describe_rds(now=datetime.now(UTC), to=options.get("to"))
-    return compose_copy(found, replay=replay, to=describe_target(given))
+    return compose_copy(found, replay=replay, to=describe_target(settings))
 
 
 app = typer.Typer(

@@ -27,8 +27,10 @@ _MOST = 10
 def split_statements(text: str) -> list[str]:
     r"""Return the statements of a text without comments and semicolons. Empty statements are skipped.
 
-    >>> split_statements("SELECT ';'; -- one;\nTABLE t;")
-    ["SELECT ';'", 'TABLE t']
+    Comments that begin with /*+ are kept, because they are hints for pg_hint_plan.
+
+    >>> split_statements("SELECT ';'; -- one;\nTABLE t; /*+ SeqScan(t) */ SELECT 1")
+    ["SELECT ';'", 'TABLE t', '/*+ SeqScan(t) */ SELECT 1']
     """
     statements: list[str] = []
     parts: list[str] = []
@@ -37,9 +39,14 @@ def split_statements(text: str) -> list[str]:
             statements.append("".join(parts).strip())
             parts.clear()
         else:
-            parts.append(" " if kind == "comment" else part)
+            parts.append(" " if kind == "comment" and not part.startswith("/*+") else part)
     statements.append("".join(parts).strip())
-    return [statement for statement in statements if statement]
+    return list(filter(_has_code, statements))
+
+
+def _has_code(text: str) -> bool:
+    """Return whether a text has more than blanks and comments."""
+    return any(kind != "comment" and part.strip() for kind, part in read_tokens(text))
 
 
 def refuse_unreadable(statement: str, *, source: str) -> None:

@@ -112,9 +112,10 @@ def _describe_gain(report: UsageReport) -> list[str]:
     """Return whether temporary work may gain from another disk.
 
     A move gains little if the present disk is not busy, because temporary files then stay in the operating system's
-    cache.
+    cache. That is not known if sessions use several tablespaces.
     """
-    tablespaces = report.routes[0].tablespaces if report.routes else ()
+    used = {route.tablespaces for route in report.routes}
+    tablespaces = used.pop() if len(used) == 1 else ()
     busy = [None if use.rates is None else use.rates.busy for use in report.devices if use.tablespace in tablespaces]
     seen_busy = [share for share in busy if share is not None]
     if busy and len(seen_busy) == len(busy) and max(seen_busy) < _BUSY:

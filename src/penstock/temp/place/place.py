@@ -89,7 +89,9 @@ def check_placement(
             if not shared and untrusted is None:
                 folder = f"{found.location}/{place.version_folder}"
                 if not folder_exists(control, folder):
-                    if is_local and _mend(found.location, place):
+                    if is_local and not placement.shares_disk and _is_on_root(found.location):
+                        problems.append(_unmounted(found.location, folder))
+                    elif is_local and _mend(found.location, place):
                         mended.append(f"created {folder}")
                     else:
                         problems.append(_missing(found.location, folder))
@@ -151,8 +153,30 @@ def _missing(location: str, folder: str) -> Diagnosis:
         _CODE,
         f"{folder} is missing, as after a reboot of instance storage: sorts go to the data's disk, and temporary "
         "tables fail",
-        f"As the server's account: mkdir -m 700 -p {shlex.quote(location)} {shlex.quote(folder)}",
+        _create(location, folder),
     )
+
+
+def _unmounted(location: str, folder: str) -> Diagnosis:
+    return warning(
+        _CODE,
+        f"{folder} is missing, and what exists of its path is on the disk of /: sorts go to the data's disk, and "
+        "temporary tables fail",
+        f"If its own disk is not mounted, mount it, and check again. Otherwise: {_create(location, folder)}",
+    )
+
+
+def _create(location: str, folder: str) -> str:
+    return f"As the server's account: mkdir -m 700 -p {shlex.quote(location)} {shlex.quote(folder)}"
+
+
+def _is_on_root(location: str) -> bool:
+    """Return whether the existing part of a path is on the disk of /, as a mount point is while nothing is mounted."""
+    path = Path(location)
+    with suppress(OSError):
+        there = next(each for each in (path, *path.parents) if each.is_dir())
+        return there.stat().st_dev == Path("/").stat().st_dev
+    return False
 
 
 def _unreadable(location: str, place: PlaceRow, error: PenstockError) -> Diagnosis:

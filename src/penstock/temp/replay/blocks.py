@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
 from penstock.core.connect.errors import translate_errors
+from penstock.core.errors import PenstockError
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, run_query
 from penstock.core.units import MIB, count_nouns, format_bytes
-from penstock.core.values.diagnosis import Diagnosis, ok
+from penstock.core.values.diagnosis import Diagnosis, ok, warning
+from penstock.temp.replay.run import NOT_ALLOWED
 from penstock.temp.statements import walk_nodes
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ def read_tables(
 ) -> Diagnosis:
     """Read the blocks of tables in several sessions, and return what was read.
 
-    With the extension pg_prewarm, indexes and TOAST tables are read too. `say` is called with the
-    progress. Needs SELECT on the tables. Raises ServerError.
+    With the extension pg_prewarm, indexes and TOAST tables are read too, if the role may. `say` is called with the
+    progress. Raises ServerError.
     """
     with factory.connect(label="replay") as connection, translate_errors("reading the sizes of the tables"):
         names = {"schemas": [schema for schema, _ in tables], "tables": [name for _, name in tables]}
@@ -61,19 +63,22 @@ def read_tables(
     parts = [part for part in found if part.is_table or prewarm_schema is not None]
     total = sum(part.blocks for part in parts)
     stretches = _cut(parts, max(1, _STRETCH_BYTES // block_bytes))
-    turn = threading.Lock()
+    turn, stop = threading.Lock(), threading.Event()
+    refused: set[int] = set()
     done = 0
 
     def read() -> None:
         nonlocal done
         with factory.connect(label="replay") as connection:
-            while True:
+            while not stop.is_set():
                 with turn:
                     stretch = next(stretches, None)
                 if stretch is None:
                     return
                 part, first, last = stretch
-                _read(connection, part, first, last, prewarm_schema)
+                if part.oid in refused or not _read(connection, part, first, last, prewarm_schema):
+                    refused.add(part.oid)
+                    continue
                 with turn:
                     before, done = done, done + last - first + 1
                     if before * _STEPS // total < done * _STEPS // total:
@@ -82,8 +87,15 @@ def read_tables(
 
     with ThreadPoolExecutor(max_workers=_SESSIONS) as pool:
         readers = [pool.submit(read) for _ in range(_SESSIONS)]
-    for reader in readers:
-        reader.result()
+        try:
+            for reader in as_completed(readers):
+                reader.result()
+        except BaseException:
+            # The pool waits for its threads, which may have hours of reading left.
+            stop.set()
+            raise
+    if refused:
+        return _refused([part for part in parts if part.oid in refused])
     what = f"{format_bytes(total * block_bytes)} of {count_nouns(len(tables), 'table')}"
     rest = (
         ", indexes included"
@@ -93,6 +105,12 @@ def read_tables(
     return ok("blocks", f"read {what} on the second server{rest}")
 
 
+def _refused(parts: Sequence[StoredBlocks]) -> Diagnosis:
+    names = ", ".join(sorted(f"{part.schema}.{part.name}" for part in parts))
+    remedy = "Replay as a member of pg_read_all_data, or read them as their owner before."
+    return warning("blocks", f"the role may not read all tables and indexes of the second server: {names}", remedy)
+
+
 def _cut(parts: Sequence[StoredBlocks], length: int) -> Iterator[tuple[StoredBlocks, int, int]]:
     """Yield each part in stretches of blocks, with the first and the last block of each."""
     for part in parts:
@@ -100,11 +118,18 @@ def _cut(parts: Sequence[StoredBlocks], length: int) -> Iterator[tuple[StoredBlo
             yield part, first, min(first + length, part.blocks) - 1
 
 
-def _read(connection: Connection, part: StoredBlocks, first: int, last: int, prewarm_schema: str | None) -> None:
-    with translate_errors(f"reading {part.schema}.{part.name}"):
-        if prewarm_schema is not None:
-            given = {"extension": prewarm_schema, "oid": part.oid, "first": first, "last": last}
-            run_query(connection, "temp/prewarm_blocks", **given)
-        else:
-            ends = {"from": f"({first},0)", "to": f"({last + 1},0)"}
-            run_query(connection, "temp/read_blocks", schema=part.schema, table=part.name, **ends)
+def _read(connection: Connection, part: StoredBlocks, first: int, last: int, prewarm_schema: str | None) -> bool:
+    """Read blocks of a part. Return false if the role may not, as if its statements read the table by a view."""
+    try:
+        with translate_errors(f"reading {part.schema}.{part.name}"):
+            if prewarm_schema is not None:
+                given = {"extension": prewarm_schema, "oid": part.oid, "first": first, "last": last}
+                run_query(connection, "temp/prewarm_blocks", **given)
+            else:
+                ends = {"from": f"({first},0)", "to": f"({last + 1},0)"}
+                run_query(connection, "temp/read_blocks", schema=part.schema, table=part.name, **ends)
+    except PenstockError as error:
+        if error.sqlstate != NOT_ALLOWED:
+            raise
+        return False
+    return True

@@ -128,7 +128,15 @@ def _read_tables(
     """Read the tables of the statements: the blocks of a restored snapshot come when they are first read."""
     with closing(ReplaySession(server, timeout_s=request.timeout_s)) as session:
         session.set_up(request.setup)
-        tables = find_tables([session.plan(statement) for statement in request.statements])
+        plans = []
+        for statement in request.statements:
+            try:
+                plans.append(session.plan(statement))
+            except PenstockError as error:
+                # The replay reports that the statement fails.
+                if error.is_transient:
+                    raise
+        tables = find_tables(plans)
     return read_tables(server, tables, block_bytes=block_bytes, say=say)
 
 
@@ -159,14 +167,14 @@ def _ask_aws(host: str) -> tuple[RdsDescription | None, list[Diagnosis]]:
 def _compare_totals(to: ConnectionFactory, against: ConnectionFactory, skipped: list[Skipped]) -> list[StatementTotals]:
     """Return the totals of pg_stat_statements of both servers, as they are before the replay.
 
-    If the extension is not installed on both servers, an entry in `skipped` says so.
+    If they cannot be read on both servers, an entry in `skipped` says so.
     """
     found = []
     for factory in (to, against):
         with factory.connect(label="replay") as connection:
             found.append(read_totals(connection))
     if any(each is None for each in found):
-        why = "pg_stat_statements is not installed in this database of both servers"
+        why = "pg_stat_statements cannot be read on both servers: it is not installed, not loaded, or not allowed"
         skipped.append(Skipped(statement="total_exec_time by statement", why=why))
     return pair_totals(found[0] or {}, found[1] or {})
 

@@ -203,13 +203,18 @@ def find_top_statements(connection: Connection, count: int) -> tuple[list[str], 
 def read_totals(connection: Connection) -> dict[str, tuple[int, float]] | None:
     """Return the calls and the total_exec_time in milliseconds of each statement of this database, by its text.
 
-    Return None without pg_stat_statements. Raises ServerError.
+    Return None without pg_stat_statements, or if it cannot be read. Raises ServerError.
     """
-    with translate_errors("reading pg_stat_statements"):
-        schema = find_statements_schema(connection)
-        if schema is None:
-            return None
-        rows = run_query(connection, "temp/statement_totals", statements=schema, explain=EXPLAIN).fetchall()
+    try:
+        with translate_errors("reading pg_stat_statements"):
+            schema = find_statements_schema(connection)
+            if schema is None:
+                return None
+            rows = run_query(connection, "temp/statement_totals", statements=schema, explain=EXPLAIN).fetchall()
+    except PenstockError as error:
+        if error.sqlstate not in (NOT_ALLOWED, _NOT_LOADED):
+            raise
+        return None
     return {hide_secrets(text): (calls, total_ms) for text, calls, total_ms in rows}
 
 
@@ -221,6 +226,8 @@ _LOOK_INTERVAL_S = 0.1
 _DISK_FULL = "53100"
 # The SQLSTATE of a lacking privilege.
 NOT_ALLOWED = "42501"
+# The SQLSTATE of pg_stat_statements if shared_preload_libraries lacks it.
+_NOT_LOADED = "55000"
 
 # In a trial with a larger work_mem, the sorts and hashes of all sessions together get at most a quarter of the memory.
 _MEMORY_SHARE = 4

@@ -7,8 +7,11 @@ SELECT d.datname::text AS database,
        ARRAY(
            SELECT t.spcname::text
              FROM pg_catalog.pg_tablespace AS t
+             JOIN pg_catalog.pg_database AS own ON own.datname = coalesce(d.datname, pg_catalog.current_database())
             WHERE r.oid IS NOT NULL
               AND t.spcname <> 'pg_global'
+              -- The database's own tablespace needs no privilege.
+              AND t.oid <> own.dattablespace
               AND NOT pg_catalog.has_tablespace_privilege(r.oid, t.oid, 'CREATE')
             ORDER BY t.spcname
        ) AS denied

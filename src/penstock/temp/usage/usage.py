@@ -128,7 +128,7 @@ def read_usage(connection: Connection) -> UsageReading:
     """Return the present counters of temporary files and tables of a server. Raises ServerError."""
     missing: list[str] = []
     with translate_errors("reading temporary work"):
-        temp_tablespaces, block_bytes, is_monitor = run_query(connection, "temp/session").fetchall()[0]
+        temp_tablespaces, block_bytes, is_monitor, denied = run_query(connection, "temp/session").fetchall()[0]
         settings = fetch_rows(connection, "temp/settings", SettingRow)
         databases = fetch_rows(connection, "temp/databases", DatabaseUse)
         tablespaces = fetch_rows(
@@ -141,6 +141,7 @@ def read_usage(connection: Connection) -> UsageReading:
     return UsageReading(
         at_s=time.monotonic(),
         temp_tablespaces=temp_tablespaces,
+        denied=tuple(denied),
         statements=tuple(statements),
         databases=tuple(databases),
         tablespaces=tuple(tablespaces),
@@ -200,14 +201,15 @@ DATA = "pg_default"
 
 
 def find_routes(
-    settings: Sequence[SettingRow], tablespaces: Sequence[TablespaceUse], *, session: str
+    settings: Sequence[SettingRow], tablespaces: Sequence[TablespaceUse], *, session: str, denied: Sequence[str] = ()
 ) -> list[TempTablespaces]:
     """Return the tablespaces to which temporary files go: of this session, and of each role or database with a setting.
 
-    Each also has the names that PostgreSQL ignores silently. `session` is temp_tablespaces of this session.
+    Each also has the names that PostgreSQL ignores silently. `session` is temp_tablespaces of this session, and
+    `denied` are the tablespaces on which its role lacks CREATE.
     """
     known = {each.name for each in tablespaces}
-    routes = [_route("this session", session, known, ())]
+    routes = [_route("this session", session, known, denied)]
     for row in settings:
         owner = "" if row.role is None else f'role "{row.role}"'
         where = "" if row.database is None else f'database "{row.database}"'
@@ -306,7 +308,9 @@ def _read(connection: Connection, *, is_local: bool) -> UsageReading:
     reading = read_usage(connection)
     return replace(
         reading,
-        routes=tuple(find_routes(reading.settings, reading.tablespaces, session=reading.temp_tablespaces)),
+        routes=tuple(
+            find_routes(reading.settings, reading.tablespaces, session=reading.temp_tablespaces, denied=reading.denied)
+        ),
         devices=tuple(look_at_devices(reading.tablespaces)) if is_local else (),
     )
 

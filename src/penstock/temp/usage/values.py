@@ -145,6 +145,8 @@ class UsageReading:
 
     at_s: float
     temp_tablespaces: str
+    # The tablespaces on which the role of this session lacks CREATE.
+    denied: tuple[str, ...]
     statements: tuple[StatementUse, ...]
     databases: tuple[DatabaseUse, ...]
     tablespaces: tuple[TablespaceUse, ...]
