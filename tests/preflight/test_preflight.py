@@ -204,12 +204,12 @@ REFUSALS = {
             "standbys": (replace(STANDBY, sync_state="quorum"), STANDBY),
         },
         "standbys",
-        "ALTER SYSTEM SET \"synchronous_standby_names\" = ''",
+        "do not empty the setting",
     ),
     "no synchronous standby": (
         {"settings": (setting("synchronous_standby_names", "s9"),), "standbys": (STANDBY,)},
         "standbys",
-        "ALTER SYSTEM SET \"synchronous_standby_names\" = ''",
+        "do not empty the setting",
     ),
 }
 

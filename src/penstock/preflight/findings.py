@@ -65,7 +65,7 @@ def _judge_followers(found: Inspection) -> Iterator[Diagnosis]:
             )
     names = found.value("synchronous_standby_names")
     standbys = found.standbys
-    if not names or found.server.is_in_recovery or standbys is None:
+    if not names or found.server.is_in_recovery or standbys is None or found.value("synchronous_commit") == "local":
         return
     states = [standby.sync_state for standby in standbys]
     if None in states:
@@ -77,8 +77,8 @@ def _judge_followers(found: Inspection) -> Iterator[Diagnosis]:
             "standbys",
             f"synchronous_standby_names is '{names}', and {connected} of {needed} such standbys are connected: every "
             "commit waits",
-            "Start standbys with such an application_name, or change the setting: "
-            + describe_change(found, "synchronous_standby_names", quote_text("")),
+            "Start standbys with such an application_name, or see why they do not connect. A failover loses commits "
+            "that no standby has, so do not empty the setting.",
         )
 
 
@@ -106,7 +106,7 @@ def _judge_durability(found: Inspection) -> Iterator[Diagnosis]:
     if found.value("autovacuum") == "off":
         yield warning(
             "settings",
-            "autovacuum is off: loaded tables get no statistics, and transaction numbers are never frozen",
+            "autovacuum is off: loaded tables get no statistics, and rows are frozen only to prevent wraparound",
             describe_change(found, "autovacuum", "on"),
         )
     pending = [setting.name for setting in found.settings if setting.is_pending_restart]

@@ -112,7 +112,7 @@ def _judge_group(group: ParameterGroup, found: RdsDescription) -> Iterator[Diagn
         if found.instance is not None:
             words = ("reboot-db-instance", "--db-instance-identifier", found.instance.identifier)
             remedy = compose_command(*words, region=found.region)
-        text = f"{name} has changes that wait for a reboot: they are not yet in effect"
+        text = f"{name} has changes that wait for a reboot, which ends all sessions: they are not yet in effect"
         yield warning(_SUBJECT, text, remedy)
     if group.is_default:
         yield note(
@@ -130,7 +130,10 @@ def _judge_group(group: ParameterGroup, found: RdsDescription) -> Iterator[Diagn
 def _judge_pending(owner: RdsInstance | RdsCluster) -> Iterator[Diagnosis]:
     if owner.pending_changes:
         changes = ", ".join(f"{change.name} {change.value}" for change in owner.pending_changes)
-        text = f"changes of {owner.identifier} wait for its maintenance window or a reboot: {changes}"
+        text = (
+            f"changes of {owner.identifier} wait for its maintenance window or a reboot: {changes}. A command with "
+            "--apply-immediately applies all that wait for the window"
+        )
         yield note(_SUBJECT, text)
     for action in owner.pending_maintenance or ():
         text = f"maintenance of {owner.identifier} is pending: {action.action}{_describe_time(action)}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.options import SERVER, Json, open_target, takes
-from penstock.cli.output import Messages, show_warning, write_result
+from penstock.cli.output import Messages, show_warning, shown_warnings, write_result
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import parse_duration
 from penstock.settings.decide import (
@@ -66,7 +67,7 @@ Forget = Annotated[
     typer.Option(
         "--forget",
         help="Remove the record of leases that were made on another server, before a failover; nothing of them is "
-        "restored.",
+        "restored, except in a parameter group of Amazon RDS, even if a load on another instance has the lease.",
     ),
 ]
 
@@ -124,7 +125,7 @@ def apply_settings(
     if report.lease_ids:
         messages.note(f"to restore them: penstock settings restore {report.lease_ids[0][:8]}")
     as_text = describe_report(report) if report.lease_ids else ["nothing to change"]
-    write_result(report if as_json else as_text)
+    write_result(_to_object(report) if as_json else as_text)
 
 
 @app.command()
@@ -134,7 +135,7 @@ def restore(lease_id: LeaseId = None, forget: Forget = False, as_json: Json = Fa
     with _open(options) as server:
         report = server.restore(beginning=lease_id, forgets=forget)
     _warn(report)
-    write_result(report if as_json else describe_report(report))
+    write_result(_to_object(report) if as_json else describe_report(report))
 
 
 @app.command()
@@ -187,6 +188,10 @@ def _parse_wishes(wishes: Sequence[str] | None) -> Profile:
 
 def _parse_size(text: str | None) -> int | None:
     return None if text is None else round(parse_value("max_wal_size", text) * 1024 * 1024)
+
+
+def _to_object(report: LeaseReport) -> dict[str, object]:
+    return asdict(report) | {"warnings": shown_warnings()}
 
 
 def _warn(report: LeaseReport) -> None:

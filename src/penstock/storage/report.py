@@ -175,7 +175,10 @@ def _provision(kind: VolumeKind, size_gib: int, present: Storage, demand: Demand
     iops = max(math.ceil(demand.most_iops / _IOPS_STEP) * _IOPS_STEP, limits.least_iops)
     mib_per_s = None
     if kind == "gp3":
-        mib_per_s = min(max(needed_mib_per_s, find_figure(kind, "least_mib_per_s")), limits.most_bytes_per_s // MIB)
+        # What the workload does not need now, other work may need.
+        present_mib_per_s = present.throughput_mib_per_s or 0 if present.type == kind else 0
+        least_mib_per_s = max(needed_mib_per_s, present_mib_per_s, find_figure(kind, "least_mib_per_s"))
+        mib_per_s = min(least_mib_per_s, limits.most_bytes_per_s // MIB)
         iops = max(iops, find_figure(kind, "iops_per_mib_per_s") * mib_per_s)
     if kind == present.type and present.iops is not None:
         iops = present.iops if iops <= present.iops else max(iops, math.ceil(present.iops * 11 / 10))

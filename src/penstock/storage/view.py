@@ -47,6 +47,9 @@ def describe_plan(report: StorageReport) -> list[str]:
     if demand is None:
         return lines
     lines += ["", *_verdict(report, demand)]
+    if report.candidates and report.instance is not None and (pending := report.instance.pending_changes):
+        waiting = ", ".join(f"{each.name} {each.value}" for each in pending)
+        lines += ["", f"The commands also apply at once what waits for the maintenance window: {waiting}."]
     for rank, candidate in enumerate(report.candidates, start=1):
         lines += ["", *_describe(rank, candidate, report)]
     if report.candidates and report.storage.ceiling_gib is not None and report.instance is not None:

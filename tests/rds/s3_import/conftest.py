@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 REGION = "eu-west-1"
 _LOADER = create_loader()
 _NUMBERS = itertools.count(1)
-_EXTENSIONS = {"aws_commons": "", "aws_s3": "requires = 'aws_commons'\n"}
+_NEEDS_COMMONS = "requires = 'aws_commons'\n"
+_EXTENSIONS = {"aws_commons": "", "aws_s3": _NEEDS_COMMONS, "aws_lambda": _NEEDS_COMMONS}
 _FUNCTION = "CREATE FUNCTION {}.probe() RETURNS int LANGUAGE sql RETURN 1;\n"
 
 

@@ -191,6 +191,20 @@ def test_what_was_there_before_stays(place: Place) -> None:
             assert place.state() == before
 
 
+def test_undo_leaves_what_another_extension_needs(place: Place) -> None:
+    """aws_lambda needs aws_commons, too. All else goes."""
+    before = place.state()
+    assert place.run() == 0
+    with psycopg.connect(place.database, autocommit=True) as admin:
+        admin.execute("CREATE EXTENSION aws_lambda")
+        assert place.run("--undo") == 0
+        assert ("aws_commons",) in place.state()["extensions"]
+        assert ("aws_s3",) not in place.state()["extensions"]
+        admin.execute("DROP EXTENSION aws_lambda; DROP EXTENSION aws_commons; DROP SCHEMA IF EXISTS aws_commons")
+        admin.execute("DROP SCHEMA IF EXISTS aws_lambda")
+    assert place.state() == before
+
+
 def test_undo_finds_what_is_half_undone(place: Place) -> None:
     """The extension without aws_commons, the role deleted by hand: the rest goes."""
     before = place.state()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,9 +20,18 @@ from penstock.rds.s3_import.steps import (
     name_policy,
     name_role,
     plan_steps,
+    plan_undo,
     write_document,
 )
-from penstock.rds.s3_import.values import BucketKey, ExtensionFacts, Found, Owner, S3Prefix, compose_command
+from penstock.rds.s3_import.values import (
+    BucketKey,
+    ExtensionFacts,
+    Found,
+    Owner,
+    S3Prefix,
+    SetupStatement,
+    compose_command,
+)
 from penstock.rds.values import AssociatedRole
 
 PLACE = S3Prefix(bucket="loads", prefix="raw/")
@@ -42,6 +52,7 @@ def make_found(owner: Owner) -> Found:
         is_available=True,
         is_installed=False,
         has_commons=False,
+        is_commons_needed=False,
         schemas=["aws_commons", "aws_s3"],
     )
     return Found(owner=owner, role=None, policies=(), extensions=(extension,))
@@ -55,6 +66,22 @@ def test_every_arn_is_of_the_partition(partition: str) -> None:
     texts = [compose_command(step, owner=owner, server="host=db1", profile="work") for step in steps]
     texts += [write_document(compose_policy(owner, PLACE, None)), write_document(compose_trust(owner))]
     assert set(re.findall(r"\barn:([a-z-]+):", " ".join(texts))) == {partition}
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_extension_by_which_another_role_imports_is_not_dropped(*, is_other: bool) -> None:
+    """The preparation failed before it created anything, and an administrator has made role and extension since."""
+    other = AssociatedRole(arn="arn:aws:iam::111122223333:role/theirs", feature="s3Import", status="ACTIVE")
+    owner = make_owner(roles=(other,) if is_other else ())
+    changes = find_changes(make_found(owner), PLACE, "hold")
+    found = make_found(owner)
+    there = replace(found.extensions[0], is_installed=True, has_commons=True)
+    steps = plan_undo(replace(found, extensions=(there,)), changes)
+    assert [step.done for step in steps if isinstance(step, SetupStatement)] == (
+        []
+        if is_other
+        else ["dropped extension aws_s3 in database app data", "dropped extension aws_commons in database app data"]
+    )
 
 
 def test_names_are_within_the_limits() -> None:

@@ -246,18 +246,35 @@ def list_made(found: Found) -> list[str]:
 def find_left(found: Found, changes: Sequence[Change]) -> list[str]:
     """Return a sentence for each policy or role that has a recorded name, but that penstock did not create.
 
-    `plan_undo` does not remove these.
+    Also one for each extension that another role needs. `plan_undo` does not remove these.
     """
     names = {each.name for each in changes}
     facts = [("policy", each) for each in found.policies] + ([] if found.role is None else [("role", found.role)])
-    return [
+    left = [
         f"{kind} {each.name} is left: it has no tag {OWNER_TAG} of {found.owner.kind} {found.owner.identifier}"
         for kind, each in facts
         if each.name in names and not _is_ours(found.owner, each.owner_tag)
     ]
+    other = _find_other_role(found.owner)
+    created = [each for each in found.extensions if each.is_installed and str(each.database_oid) in names]
+    left += [
+        f"extension aws_s3 in database {each.database} is left: role {other} imports by it"
+        for each in created
+        if other is not None
+    ]
+    return left
+
+
+def _find_other_role(owner: Owner) -> str | None:
+    """Return the ARN of a role by which a server may import from S3, and which penstock has not added to it."""
+    own_arn = owner.role_arn(name_role(owner))
+    return next((each.arn for each in owner.roles if each.feature == FEATURE and each.arn != own_arn), None)
 
 
 def _drop_extensions(found: Found, changes: Sequence[Change]) -> Iterator[Step]:
+    """Yield the steps that drop extensions which were created, unless others need them meanwhile."""
+    if _find_other_role(found.owner) is not None:
+        return
     records = {change.name: change.record for change in changes if change.kind == EXTENSION}
     for each in found.extensions:
         record = records.get(str(each.database_oid))
@@ -265,11 +282,11 @@ def _drop_extensions(found: Found, changes: Sequence[Change]) -> Iterator[Step]:
             continue
         if each.is_installed:
             yield _drop(each.database, "EXTENSION aws_s3")
-        if each.has_commons and record.get("commons") == "created":
+        if each.has_commons and not each.is_commons_needed and record.get("commons") == "created":
             yield _drop(each.database, "EXTENSION aws_commons")
         before = (record.get("schemas") or "").split(":")
         for name in each.schemas:
-            if before[0] and name not in before:
+            if before[0] and name not in before and not (name == "aws_commons" and each.is_commons_needed):
                 yield _drop(each.database, f"SCHEMA IF EXISTS {name}")
 
 

@@ -135,6 +135,8 @@ class ExtensionFacts:
     is_available: bool
     is_installed: bool
     has_commons: bool
+    # Whether another extension, such as aws_lambda, needs aws_commons.
+    is_commons_needed: bool
     # The existing schemas that have the name of one of the two extensions. Dropping an extension leaves its schema.
     schemas: list[str]
 
