@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 import penstock
 from penstock.api.ledger_view import LedgerView
@@ -592,14 +593,31 @@ def test_pruned_load_and_dropped_table_are_refused(loads: Loads, tmp_path: Path)
 
 @pytest.mark.part("rest")
 def test_row_that_another_session_holds_ends_the_undo(loads: Loads, tmp_path: Path) -> None:
-    """It waits for five seconds at most, and nothing is changed."""
+    """It waits as every command waits for locks, and for as long as the role allows. Nothing is changed."""
     load_id = run(loads, write(tmp_path / "a", range(300)))
     with psycopg.connect(loads.conninfo) as holder:
         holder.execute("SELECT FROM t WHERE a = 7 FOR UPDATE")
-        with pytest.raises(ServerError):
-            penstock.undo(load_id, to=loads.conninfo)
+        with pytest.raises(ServerError) as caught:
+            penstock.undo(load_id, to=make_conninfo(loads.conninfo, options="-c lock_timeout=100ms"))
+        assert caught.value.sqlstate == "55P03"
     assert has_load(loads, load_id)
     assert penstock.undo(load_id, to=loads.conninfo).rows == 300
+
+
+@pytest.mark.parametrize("timing", ["NOT DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"])
+def test_delete_triggers_find_what_they_name_in_the_users_search_path(
+    loads: Loads, tmp_path: Path, timing: str
+) -> None:
+    """As in a DELETE by psql: most audit triggers name their table without its schema."""
+    load_id = run(loads, write(tmp_path / "a", range(300)))
+    loads.execute(
+        "CREATE TABLE audit (a int);"
+        "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN INSERT INTO audit VALUES (OLD.a); RETURN NULL; END';"
+        f"CREATE CONSTRAINT TRIGGER audit AFTER DELETE ON t {timing} FOR EACH ROW EXECUTE FUNCTION audit()"
+    )
+    assert penstock.undo(load_id, to=loads.conninfo).rows == 300
+    assert loads.count("audit") == 300
 
 
 def test_batch_that_is_committed_while_the_undo_waits_is_undone_too(loads: Loads, tmp_path: Path) -> None:

@@ -118,7 +118,8 @@ class LockPatience:
 
     A wait for another load has no limit, because a load may have the lock for hours. But any role that may connect can
     take the lock. If the holder cannot be a load, `look` raises ServerError after the seconds that `read_limit_s`
-    returns, as for any other lock.
+    returns, as for any other lock. Without a ledger (`schema` is empty), nobody can be told from penstock, so the wait
+    has no limit.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class LockPatience:
         """
         holder = _find_holder(self._connection, self._schema, self._keys)
         now_s, limit_s = self._clock(), read_limit_s(self._connection)
-        if holder is None or not holder.is_stranger or self._since_s is None:
+        if holder is None or not (self._schema and holder.is_stranger) or self._since_s is None:
             self._since_s = now_s
         elif now_s - self._since_s >= limit_s:
             raise ServerError(

@@ -41,6 +41,8 @@ class UndoTable:
     suppressed: int
     # Whether the ledger has the transactions of all these rows.
     is_known: bool
+    # Whether the server imported objects of it. Its function may store rows in a subtransaction, which xmin then has.
+    is_imported: bool
     # Whether so many transactions have followed that xmin does not tell the load's rows from others.
     is_old: bool
     # The values of xmin in the load's rows.
@@ -130,11 +132,13 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool
     """
     here = [each for each in tables if each.oid is not None and each.kind is not None]
     gone = next((each for each in tables if each not in here), None)
+    # Rows that the server imported may not be found, so what --partial leaves would be loaded again.
+    is_imported = any(each.is_imported for each in tables)
     if gone is not None and not (here and is_partial):
         raise TargetError(
             f'table "{gone.table}" of load {load_id} does not exist any more',
             hint="Use --partial to remove the rows of the other tables."
-            if here
+            if here and not is_imported
             else f"Run penstock loads forget {load_id}, so that the files count as not loaded.",
         )
     for each in here:
@@ -146,6 +150,12 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool
             raise _refusal(load_id, f'"{each.table}" is a view, whose triggers have stored the rows elsewhere')
         if not each.is_known:
             raise _refusal(load_id, "an older version of penstock, or one in another database, has stored rows of it")
+        if is_imported and is_partial:
+            raise _refusal(
+                load_id,
+                "the server imported objects of it (--via server), and the ledger may not have the transactions that "
+                "stored them, so --partial cannot be used",
+            )
         if not each.may_delete:
             raise TargetError(
                 f'permission denied to undo load {load_id}: the role lacks DELETE or SELECT on table "{each.table}"',
@@ -158,7 +168,9 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool
                 f"load {load_id} cannot be undone as a whole: row triggers skipped"
                 f' {count_nouns(each.suppressed, "record")} of table "{each.table}"',
                 detail="They may have stored them elsewhere, and undo does not find such rows.",
-                hint="Use --partial to remove the rows of the table alone. Rows elsewhere stay, and are stored a "
+                hint=_FORGET.format(load_id)
+                if is_imported
+                else "Use --partial to remove the rows of the table alone. Rows elsewhere stay, and are stored a "
                 "second time if the files are loaded again.",
             )
     return here
@@ -201,10 +213,12 @@ def warn_skipped(tables: Iterable[UndoTable]) -> list[Notice]:
     ]
 
 
-def find_difference(load_id: str, tables: Sequence[UndoneTable], *, is_partial: bool) -> PenstockError | None:
+def find_difference(
+    load_id: str, tables: Sequence[UndoneTable], *, is_partial: bool, is_imported: bool
+) -> PenstockError | None:
     """Return the error if a table has more or fewer unchanged rows of a load than the load stored, None if none has.
 
-    With `is_partial`, fewer rows are no error.
+    With `is_partial`, fewer rows are no error. `is_imported` is whether the server imported objects of the load.
     """
     for each in tables:
         found = f'Of {count_nouns(each.stored, "row")} that it has stored in "{each.table}", {each.rows:,}'
@@ -218,15 +232,19 @@ def find_difference(load_id: str, tables: Sequence[UndoneTable], *, is_partial: 
             return TargetError(
                 f'load {load_id} cannot be undone: no row of it in table "{each.table}" is as it was stored',
                 detail="They were updated, moved or deleted, or an ALTER TABLE has written the table anew, as "
-                "--types widen does. Of a pipe that was loaded with --on-error reject, rows are not found, since they "
-                "were stored under savepoints. Row security or a trigger may also keep rows.",
+                "--types widen does. Rows are not found if they were stored under savepoints, as those of a pipe with "
+                "--on-error reject, and as the server may store those that it imports. Row security or a trigger may "
+                "also keep rows.",
                 hint=_FORGET.format(load_id),
             )
         if each.rows < each.stored and not is_partial:
             return TargetError(
                 f"load {load_id} cannot be undone as a whole: some of its rows were updated, moved or deleted",
-                detail=f"{found} are as they were stored. Row security or a trigger may also keep rows.",
-                hint="Use --partial to remove those alone. Rows that were updated since then stay, and are stored a "
+                detail=f"{found} are as they were stored. Row security or a trigger may also keep rows"
+                f"{', and those that the server imported may not be found' if is_imported else ''}.",
+                hint=_FORGET.format(load_id)
+                if is_imported
+                else "Use --partial to remove those alone. Rows that were updated since then stay, and are stored a "
                 "second time if the files are loaded again.",
             )
     return None

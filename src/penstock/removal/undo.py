@@ -14,6 +14,7 @@ from penstock.changes.records import read_changes
 from penstock.core.catalogue.catalog import read_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
+from penstock.core.connect.search_path import TO_USERS_SETTINGS, users_settings
 from penstock.core.errors import PenstockError
 from penstock.core.sql import fetch_one, fetch_rows, table_identifier
 from penstock.ledger.ledger import commit_durably
@@ -34,7 +35,8 @@ from penstock.removal.decide import (
 
 # foreign_key_violation, and restrict_violation of PostgreSQL 18 and later.
 _STILL_REFERENCED = ("23503", "23001")
-_IS_OF_LOAD = sql.SQL("xmin = ANY (%s::pg_catalog.xid[])")
+# Triggers need the user's search_path, so the operator has its schema.
+_IS_OF_LOAD = sql.SQL("xmin OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.xid[])")
 
 
 def undo_load(
@@ -61,6 +63,8 @@ def undo_load(
         else:
             connect.refuse_unwritable("undo a load")
             rights = hold_load(connection, ledger_schema, load_id, "undo")
+            # The limit is for the load's row. The lock watch limits how long rows of the table are waited for.
+            connection.execute("SET LOCAL lock_timeout TO DEFAULT")
         if rights is None:
             raise no_such_load(load_id)
         rights.refuse_other_role("undo")
@@ -71,8 +75,13 @@ def undo_load(
             remove_load(connection, ledger_schema, rights)
             connection.execute(commit_durably())
         done = tuple(_count(connection, each) for each in tables) if only_planned else _delete(connection, tables)
-        if (error := find_difference(load_id, done, is_partial=is_partial)) is not None:
+        is_imported = any(each.is_imported for each in tables)
+        error = find_difference(load_id, done, is_partial=is_partial, is_imported=is_imported)
+        if error is not None:
             raise error
+        if not only_planned:
+            # Deferred triggers are called at the commit.
+            connection.execute(TO_USERS_SETTINGS)
     return UndoOutcome(
         load_id=load_id,
         server=server.name,
@@ -106,7 +115,7 @@ def _delete(connection: Connection, tables: Sequence[UndoTable]) -> tuple[Undone
     deletes = [sql.SQL("DELETE FROM {} WHERE {}").format(_place(each), _IS_OF_LOAD) for each in tables]
     transactions = [each.transactions for each in tables]
     try:
-        with translate_errors("removing rows of the load"):
+        with translate_errors("removing rows of the load"), users_settings(connection):
             # WITH keeps a row for each deleted one, often in a temporary file. One table does without it.
             if len(tables) < 2:
                 counts = [connection.execute(query, transactions).rowcount for query in deletes]

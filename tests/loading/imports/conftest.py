@@ -47,7 +47,7 @@ class Gate:
         loads.execute(
             "CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             f" PERFORM pg_advisory_xact_lock_shared({_LOCK}); RETURN NEW; END $$;"
-            "CREATE TRIGGER gate BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION gate()"
+            "CREATE TRIGGER gate AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION gate()"
         )
         self._holder: psycopg.Connection[Any] | None = None
 

@@ -44,6 +44,8 @@ def make_plan(*, objects: int = 8, dialect: Dialect = _DIALECT) -> LoadPlan:
         own=None,
         is_staged=False,
         fills_table=True,
+        allows_suppressed_rows=False,
+        skips_triggers=False,
     )
     return LoadPlan(
         load_id="1",

@@ -3,9 +3,9 @@
 A role that may create objects in a schema of the user's path can create an operator or function there that matches a
 call better than PostgreSQL's own. That function then runs with the rights of the role that calls it. So a session's
 path is pg_catalog and pg_temp (connection.py), as in pg_dump. The user's path, which is the session's default, is used
-for statements that run code of the table's owner and of the user (COPY, INSERT, MERGE, TRUNCATE, a transform; deferred
-triggers at COMMIT), and to resolve names that a user gives. In those statements, the parts that penstock writes call
-only functions and operators with a qualified name.
+for statements that run code of the table's owner and of the user (COPY, INSERT, MERGE, DELETE, TRUNCATE, a transform;
+deferred triggers at COMMIT), and to resolve names that a user gives. In those statements, the parts that penstock
+writes call only functions and operators with a qualified name.
 """
 
 from __future__ import annotations

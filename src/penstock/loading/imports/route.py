@@ -24,7 +24,7 @@ from penstock.core.values.mode import CLIENT_ROUTE, ImportRights, RoutePlan
 from penstock.core.values.names import quote_name
 from penstock.core.values.notice import Notice
 from penstock.core.values.source import ObjectSample
-from penstock.loading.files.encodings import normalize_encoding
+from penstock.loading.files.encodings import is_ascii_safe
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import format_of
 from penstock.loading.imports.server import read_import_rights
@@ -109,6 +109,10 @@ def _find_target_obstacles(target: TargetPlan, server_major: int) -> Iterator[Im
     found = format_of(target)
     if found.import_obstacle is not None:
         yield ImportObstacle(f"format {found.title(target.own)}", found.import_obstacle)
+    if target.allows_suppressed_rows and not target.skips_triggers:
+        what = f'row triggers of table "{target.table}" that fire before or instead of INSERT'
+        why = "They may store records elsewhere, which the server does not report. --triggers disable disables them."
+        yield ImportObstacle(what, why)
     if target.is_staged:
         what = f"--mode {target.job.mode}" if target.job.transform is None else "--transform"
         if target.job.landing.where == "table":
@@ -142,8 +146,8 @@ def _find_dialect_obstacles(target: TargetPlan, server_major: int) -> Iterator[I
         yield ImportObstacle("several null texts", f"COPY takes one; these are {', '.join(map(repr, dialect.nulls))}.")
     if dialect.skip_lines:
         yield ImportObstacle("--skip-lines", "COPY skips a header only.")
-    if normalize_encoding(dialect.encoding).startswith(("UTF16", "UTF32")):
-        yield ImportObstacle(f"encoding {dialect.encoding}", "PostgreSQL does not have that encoding.")
+    if not is_ascii_safe(dialect.encoding):
+        yield ImportObstacle(f"encoding {dialect.encoding}", "penstock converts such files, and the server does not.")
 
 
 def find_lack(facts: RouteFacts) -> Diagnosis | None:

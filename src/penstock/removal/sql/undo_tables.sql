@@ -54,6 +54,7 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
        pg_catalog.sum(s.rows)::int8 AS rows,
        pg_catalog.sum(s.suppressed)::int8 AS suppressed,
        pg_catalog.bool_and(s.transaction IS NOT NULL) AS is_known,
+       pg_catalog.bool_or(s.is_imported) AS is_imported,
        coalesce(
            pg_catalog.bool_or(
                pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::numeric - s.transaction::text::numeric
@@ -71,7 +72,8 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
                   o.origin = :origin AS is_here,
                   r.rows,
                   r.suppressed,
-                  (pg_catalog.to_jsonb(r) ->> 'transaction')::xid8 AS transaction
+                  (pg_catalog.to_jsonb(r) ->> 'transaction')::xid8 AS transaction,
+                  o.unit = 'object' AS is_imported
              FROM ONLY :"ledger".objects AS o
              JOIN ONLY :"ledger".ranges AS r ON r.load = o.load AND r.object = o.number
             WHERE o.load = :'load'
@@ -90,7 +92,8 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
                   t.origin = :origin,
                   t.inserted,
                   t.suppressed,
-                  (pg_catalog.to_jsonb(t) ->> 'transaction')::xid8
+                  (pg_catalog.to_jsonb(t) ->> 'transaction')::xid8,
+                  false
              FROM ONLY :"ledger".targets AS t
             WHERE t.load = :'load'
               AND t.kind = 'staging'
