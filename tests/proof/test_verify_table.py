@@ -10,7 +10,7 @@ import pytest
 import penstock
 from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import TargetError
-from penstock.core.values.job import LoadRules
+from penstock.core.values.job import LoadRules, Transform
 from penstock.core.values.table import TableName
 from support.loads import Loads, target, write_csv
 from support.modes import Killed, mode_target
@@ -221,3 +221,75 @@ def test_table_that_no_load_has_filled_is_refused(loads: Loads) -> None:
     loads.execute("CREATE TABLE u (a int)")
     with pytest.raises(TargetError):
         verify(loads, "u")
+
+
+def partition(loads: Loads) -> None:
+    """Create table n with two partitions."""
+    loads.execute(
+        "CREATE TABLE n (a int, b text) PARTITION BY RANGE (a);"
+        "CREATE TABLE low PARTITION OF n FOR VALUES FROM (MINVALUE) TO (10);"
+        "CREATE TABLE high PARTITION OF n FOR VALUES FROM (10) TO (MAXVALUE)"
+    )
+
+
+def test_load_of_which_a_later_one_has_emptied_a_partition_is_not_taken_for_gone(loads: Loads, tmp_path: Path) -> None:
+    """Its rows in other partitions may be damaged, and nobody has looked at them."""
+    partition(loads)
+    load(loads, target(write_csv(tmp_path / "all.csv", ["1,x", "20,y"]), into="n"))
+    load(loads, mode_target(write_csv(tmp_path / "low.csv", ["2,z"]), "truncate", into="low"))
+    with pytest.raises(TargetError, match="has no load that can be verified"):
+        verify(loads)
+    load(loads, target(write_csv(tmp_path / "more.csv", ["30,x"]), into="n"))
+    outcome = verify(loads)
+    assert [each.is_verified for each in outcome.loads] == [True]
+    assert (outcome.is_partial, outcome.is_verified, outcome.agrees) == (True, False, True)
+    assert verify(loads, "low").is_verified
+
+
+def test_loads_before_the_table_was_emptied_do_not_keep_it_from_being_verified(loads: Loads, tmp_path: Path) -> None:
+    """Also if it has partitions: TRUNCATE of the table empties all."""
+    partition(loads)
+    load(loads, target(write_csv(tmp_path / "1.csv", ["1,x", "20,y"]), into="n"))
+    load(loads, mode_target(write_csv(tmp_path / "2.csv", ["2,z"]), "truncate", into="n"))
+    outcome = verify(loads)
+    assert (len(outcome.removed), outcome.is_partial, outcome.is_verified) == (1, False, True)
+
+
+def test_nulls_in_a_unique_key_do_not_keep_rows_from_being_equal(loads: Loads, tmp_path: Path) -> None:
+    """Each merge inserts its record with a null in the key. One row counted for both."""
+    loads.execute("CREATE TABLE n (a int UNIQUE, b text)")
+    for name in ("1.csv", "2.csv"):
+        load(loads, mode_target(write_csv(tmp_path / name, [",x"]), "upsert", key=("a",), into="n"))
+    for name, record in (("3.csv", "1,x"), ("4.csv", "1,y")):
+        load(loads, mode_target(write_csv(tmp_path / name, [record]), "upsert", key=("a",), into="n"))
+    assert verify(loads).is_verified
+    loads.execute("DELETE FROM n WHERE ctid = '(0,1)'; INSERT INTO n VALUES (9, 'other')")
+    outcome = verify(loads)
+    assert [each.message for each in outcome.problems] == [
+        "lacks 1 row, because records of several loads are equal to one row"
+    ]
+
+
+def test_transform_of_another_table_of_the_load_is_no_obstacle(loads: Loads, tmp_path: Path) -> None:
+    """The values of this one are those of its files."""
+    loads.execute("CREATE TABLE totals (a int, b text)")
+    path = write_csv(tmp_path / "1.csv", ["1,x", "2,y"])
+    sums = Transform(name="totals.sql", text="INSERT INTO totals SELECT count(*), 'all' FROM :staging")
+    other = replace(target(night(tmp_path, 3), into="totals"), transform=sums)
+    outcome = loads.run(target(path, into="n", create=True), other)
+    assert outcome.rows
+    assert verify(loads).is_verified
+
+
+def test_columns_of_a_former_version_are_not_asked_of_the_rest_of_its_load(loads: Loads, tmp_path: Path) -> None:
+    """The first file of a load has decided its columns, and was corrected since."""
+    loads.execute("CREATE TABLE n (id int, x text, y text)")
+    folder = tmp_path / "f"
+    folder.mkdir()
+    (folder / "a.csv").write_text("id,x\n1,p\n")
+    (folder / "b.csv").write_text("id,x,y\n2,q,r\n")
+    job = replace(target(folder, into="n"), missing="default")
+    load(loads, job)
+    (folder / "a.csv").write_text("id,x\n1,p\n3,s\n")
+    loads.run(job, rules=LoadRules(retry_for=0.0, changed="load"))
+    assert [each.message for each in verify(loads).problems] == []

@@ -71,7 +71,7 @@ def verify(
     if as_json:
         verdict = {"is_verified": outcome.is_verified} if values else {}
         write_result(verdict | {"agrees": outcome.agrees} | to_fields(outcome))
-    elif not quiet or not outcome.agrees:
+    elif not quiet or not outcome.agrees or (values and not outcome.is_verified):
         on_server = describe_server(outcome.server, outcome.database)
         if isinstance(outcome, VerifyOutcome):
             write_result([*describe_verification(outcome, on_server)])

@@ -163,8 +163,9 @@ class TableComparison:
             if self._later.counts_rows:
                 everything = [each.name for each in facts.columns if not each.is_generated]
                 self._later.note_rows(parts[0].chosen, everything)
-            if self._later.are_several and not self._has_key():
-                self._later.note_hashes(parts[0].chosen, parts[0].columns)
+            unkeyed = self._find_unkeyed(parts[0], key)
+            if self._later.are_several and unkeyed is not None:
+                self._later.note_hashes(unkeyed, parts[0].columns)
             missing = extra = 0
             shown, surplus = self._shown, list[Notice]()
             for number, part in enumerate(parts):
@@ -184,15 +185,33 @@ class TableComparison:
             extra=extra,
             written_otherwise=otherwise,
             has_only_keys=has_only_keys(self._table, self._target),
-            has_key=self._has_key(),
+            has_key=unkeyed is None,
             has_crossing=has_crossing(self._groups),
         )
         return compared, problems
 
+    def _find_unkeyed(self, part: _ComparedColumns, key: Key | None) -> sql.Composed | None:
+        """Return a query of the records that no unique index keeps from being equal to others, None if there are none.
+
+        `key` is that of the load's merge, None if it has none. Of a merge, they are those with a null in the key.
+        """
+        if self._has_key():
+            return None
+        if key is None:
+            return part.chosen
+        nulls = [
+            sql.SQL("c.{} IS NULL").format(sql.Identifier(each.name)) for each in key.columns if not each.is_not_null
+        ]
+        if key.has_equal_nulls or not nulls:
+            return None
+        found = sql.SQL("SELECT * FROM ({}) AS c WHERE {}").format(part.chosen, sql.SQL(" OR ").join(nulls))
+        (is_there,) = fetch_one(self._connection, sql.SQL("SELECT EXISTS ({})").format(found))
+        return found if is_there else None
+
     def _has_key(self) -> bool:
-        """Return whether two rows cannot be equal in the columns of the files."""
+        """Return whether a unique index keeps two rows from being equal in the columns of the files."""
         indexes = fetch_rows(self._connection, "loading/merge_keys", UniqueIndex, oid=self._table.oid)
-        return self._target.landing.is_keyed or any(
+        return any(
             (each.is_primary or each.has_equal_nulls)
             and each.is_valid
             and not (each.is_partial or each.is_deferrable)

@@ -178,6 +178,15 @@ def count_expected(tables: Sequence[VerifiedTable]) -> int | None:
     return sum(each.inserted for each in tables) if is_own else None
 
 
+def refuse_none(table: VerifiedTable, staying: Sequence[str]) -> None:
+    """Raise TargetError if no load is left whose rows must be in a table."""
+    if not staying:
+        raise TargetError(
+            f'table "{table.table}" has no load that can be verified',
+            detail="Later loads into its partitions or its parents may have removed the rows of all.",
+        )
+
+
 def check_records(objects: Iterable[ObjectRecord], cut: Mapping[int, int]) -> Iterator[Notice]:
     """Yield a notice for each object from which another number of records was read now than by the load.
 
@@ -295,7 +304,10 @@ def find_obstacles(
     objects again. `work` has each table with its objects. `rejected` maps the numbers of objects to the positions of
     the rejected records that the ledger still has.
     """
+    oids = {table.oid for table, _ in work}
     for target in plan.targets:
+        if target.facts is not None and target.facts.oid not in oids:
+            continue
         if target.job.transform is not None:
             yield f'Transform "{target.job.transform.name}" has made the rows of table "{target.table}".'
         triggers = () if target.facts is None else target.facts.suppressing_triggers

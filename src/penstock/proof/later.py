@@ -56,8 +56,8 @@ class LaterLoads:
         # The newest first.
         self._upserts: list[_Upsert] = []
         self._uris: dict[str, ObjectRecord] = {}
-        # The number of rows of each table, by its oid.
-        self.counted: dict[int, int] = {}
+        # The number of rows of each table, by its oid, and how many the ledger expected then.
+        self.counted: dict[int, tuple[int, int | None]] = {}
         # The columns in which records are compared that no key tells apart, each with its number in penstock_hashes.
         self._keyless: dict[tuple[str, ...], int] = {}
         # The columns of the table, if its rows are counted.

@@ -16,7 +16,7 @@ from penstock.core.values.table import TableName
 from penstock.ledger.schema import has_ledger
 from penstock.loading.values.outcome import LoadProgress
 from penstock.proof.compare import rows_of, seeing_all_rows
-from penstock.proof.decide import count_expected, refuse_hidden
+from penstock.proof.decide import count_expected, refuse_hidden, refuse_none
 from penstock.proof.later import LaterLoads
 from penstock.proof.values import FillingLoad, TableOutcome, VerifiedTable, VerifyOutcome, differs
 from penstock.proof.verify import verify_before
@@ -41,6 +41,7 @@ def verify_table(
     table, removed = loads[0][1], tuple(load.load_id for load, found in loads if found.is_gone)
     refuse_hidden(table, role=server.user)
     staying = [load for load, _ in loads if load.load_id not in removed]
+    refuse_none(table, [load.load_id for load in staying])
     verified: list[VerifyOutcome] = []
     problems: list[Notice] = []
     counts_rows = values and any(load.has_versions or (found.existing and found.inserted) for load, found in loads)
@@ -68,20 +69,25 @@ def verify_table(
         compared = _count_compared(later, table) if counts_rows and not problems else None
     tables = [found for each in verified for found in each.tables]
     expected = count_expected(tables) if len(verified) == len(staying) else None
-    if expected is not None and tables[0].rows != expected:
-        message = f"has {count_nouns(later.counted[table.oid], 'row')}, and all loads together have stored {expected:,}"
-        problems.append(differs(str(table.table), message))
+    problems += _check_rows(later, table, expected)
     return TableOutcome(
         table=str(table.table),
         server=server.name,
         database=server.database,
         loads=tuple(verified),
         removed=removed,
+        is_partial=any(found.is_gone_in_part for _, found in loads),
         unknown=tuple(load.load_id for load in staying if load.is_complete and not load.has_job),
         expected=expected,
         compared=compared,
         problems=tuple(problems),
     )
+
+
+def _check_rows(later: LaterLoads, table: VerifiedTable, expected: int | None) -> Iterator[Notice]:
+    if expected is not None and (rows := later.counted[table.oid][0]) != expected:
+        message = f"has {count_nouns(rows, 'row')}, and all loads together have stored {expected:,}"
+        yield differs(str(table.table), message)
 
 
 def _find_doubled(later: LaterLoads, table: VerifiedTable) -> Iterator[Notice]:

@@ -66,6 +66,8 @@ class VerifiedTable:
     # Whether the load's rows are gone, or may be: the table was dropped, or a later load has truncated, replaced or
     # synchronized it, a partition of it or a parent.
     is_gone: bool
+    # Whether later loads have done so only to partitions of the table.
+    is_gone_in_part: bool
     # How many rows the table must have after this load, and after all loads that the ledger knows. Other sessions may
     # have deleted rows. `floor_of_all` is None if it is not known, because a sync has deleted rows and has not ended.
     floor: int
@@ -189,8 +191,10 @@ class TableOutcome:
     database: str
     # What was verified of each load whose rows must be in the table, the oldest first.
     loads: tuple[VerifyOutcome, ...]
-    # The loads whose rows a later one has removed, and those of which the ledger does not have the sources.
+    # The loads whose rows a later one has removed, perhaps only from some partitions (`is_partial`), and those of which
+    # the ledger does not have the sources.
     removed: tuple[str, ...]
+    is_partial: bool
     unknown: tuple[str, ...]
     # The rows that the loads have stored, None unless the table must have those alone.
     expected: int | None
@@ -212,7 +216,7 @@ class TableOutcome:
         If a later load has loaded another version of a file, the earlier version cannot be compared. The table is
         verified all the same if each of its rows is a record of the files that were compared.
         """
-        if self.problems or self.unknown or any(each.is_unsure for each in self.loads):
+        if self.problems or self.unknown or self.is_partial or any(each.is_unsure for each in self.loads):
             return False
         is_covered = self.compared is not None and self.compared == self.expected
         return is_covered or all(each.is_verified for each in self.loads)

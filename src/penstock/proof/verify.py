@@ -135,7 +135,7 @@ def verify_before(
         problems += check_counts(load.meaning, tables, is_all=only is None, loaded=later.loaded)
         if is_compared and objects:
             tables, wrong = _compare_all(
-                load_id, load.meaning, job, plan, replace(tools, sends_text=True), later, objects=objects, tables=tables
+                load_id, load.meaning, job, plan, replace(tools, sends_text=True), later, objects, tables, renewed
             )
             problems += wrong
     return VerifyOutcome(
@@ -187,11 +187,17 @@ def _may_create_temporary(connection: Connection) -> bool:
 
 
 def _count(
-    connection: Connection, job: LoadJob, table: VerifiedTable, counted: dict[int, int], *, role: str
+    connection: Connection,
+    job: LoadJob,
+    table: VerifiedTable,
+    counted: dict[int, tuple[int, int | None]],
+    *,
+    role: str,
 ) -> VerifiedTable:
     """Return a table with the number of its rows, unless a transform has filled it, or if it is a view.
 
-    Rows are counted unless `counted` has their number. Raises TargetError, ServerError.
+    Rows are counted unless `counted` has their number, and how many there must be. Loads that have stored rows since
+    do not count. Raises TargetError, ServerError.
     """
     if table.kind == "v" or any(target.transform is not None for target in find_targets(job, table)):
         return table
@@ -199,8 +205,9 @@ def _count(
     if table.oid not in counted:
         with seeing_all_rows(connection, table, "counting"):
             query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(rows_of(table))
-            (counted[table.oid],) = fetch_one(connection, query)
-    return replace(table, rows=counted[table.oid], is_alone=is_alone(table))
+            counted[table.oid] = fetch_one(connection, query)[0], table.floor_of_all
+    rows, floor = counted[table.oid]
+    return replace(table, rows=rows, floor_of_all=floor, is_alone=is_alone(table))
 
 
 class LoadedSources(SourceReader):
@@ -266,11 +273,14 @@ def _compare_all(
     plan: Callable[[], LoadPlan],
     tools: LoadTools,
     later: LaterLoads,
-    *,
     objects: Sequence[ObjectRecord],
     tables: Sequence[VerifiedTable],
+    renewed: Sequence[ObjectRecord],
 ) -> tuple[list[VerifiedTable], list[Notice]]:
-    """Compare the values of each table, and return the tables with the results, and the first differences."""
+    """Compare the values of each table, and return the tables with the results, and the first differences.
+
+    `renewed` are the load's objects that are not compared.
+    """
     began_s = tools.clock()
     refuse_values(load_id, find_renamed(tables))
     try:
@@ -278,7 +288,7 @@ def _compare_all(
     except (DataError, TargetError, UsageError) as error:
         refuse_values(load_id, filter(None, [f"Its files cannot be planned again: {error.message}.", error.detail]))
         raise
-    refuse_values(load_id, _find_changes(meaning, planned, tools))
+    refuse_values(load_id, _find_changes(meaning, planned, tools, is_part=bool(renewed)))
     work = [
         (table, [*map(with_positions, _map_each(find_work(planned, table, objects), tools.sources))])
         for table in tables
@@ -336,8 +346,11 @@ def _map_each(work: Sequence[PlannedObject], sources: SourceReader) -> list[Plan
     return [*mapped.values()]
 
 
-def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools) -> list[str]:
-    """Return what would now be read in another way than the load has read it."""
+def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools, *, is_part: bool) -> list[str]:
+    """Return what would now be read in another way than the load has read it.
+
+    `is_part` is whether the plan lacks objects of the load, of which the first has decided the columns.
+    """
     before = json.loads(meaning)["targets"]
     if len(before) != len(plan.targets):
         return ["Some of its tables have no objects any more."]
@@ -356,6 +369,9 @@ def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools) -> list[str]:
         if target["dialect"]["format"] == "jsonl" and was["numbers"] and target["numbers"]:
             # A column that was added since then is one that no record names.
             target["numbers"] = {name: each for name, each in target["numbers"].items() if name in was["numbers"]}
+        numbers = was["numbers"] or {}
+        if is_part and all(numbers.get(name, each) == each for name, each in (target["numbers"] or {}).items()):
+            target["numbers"] = was["numbers"]
         if target["landing"] in ("replacement", "partition"):
             # The columns of the table that has taken the old one's place have other numbers.
             target["numbers"] = was["numbers"]

@@ -56,7 +56,9 @@ def describe_table(outcome: TableOutcome, on_server: str) -> Iterator[str]:
         if outcome.compared is not None and not (each.has_values or each.renewed):
             yield "    not verified: a later load may have updated its rows, and the records of that are not known"
     if outcome.removed:
-        yield f"  {count_nouns(len(outcome.removed), 'load')} whose rows a later load has removed"
+        yield f"  {count_nouns(len(outcome.removed), 'load')} whose rows a later load has removed, or may have"
+    if outcome.is_partial:
+        yield "  not verified, because a later load may have removed only the rows of some partitions"
     if outcome.unknown:
         yield f"  not verified, because the ledger does not have their sources: {', '.join(outcome.unknown)}"
     if outcome.problems:

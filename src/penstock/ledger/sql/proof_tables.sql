@@ -1,6 +1,6 @@
 -- proof_tables.sql: what the ledger says of each table of a complete load
 -- returns (schema, name, oid, kind, names, hides_rows, objects, records, inserted, updated, rejected, suppressed,
--- duplicates, existing, is_emptied, is_created, is_shared, has_relatives, is_gone, floor,
+-- duplicates, existing, is_emptied, is_created, is_shared, has_relatives, is_gone, is_gone_in_part, floor,
 -- floor_of_all); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f proof_tables.sql
 --
@@ -140,6 +140,18 @@ SELECT coalesce(n.nspname, own.schema)::text AS schema,
               AND d.removing > f.event
               AND NOT d.is_new
        ) AS is_gone,
+       coalesce(
+           (
+               SELECT pg_catalog.bool_and(r.is_part AND r.oid <> c.oid)
+                 FROM related AS r
+                 JOIN done AS d ON d.oid = r.oid
+                WHERE r.root = c.oid
+                  AND d.load <> l.id
+                  AND d.removing > f.event
+                  AND NOT d.is_new
+           ),
+           false
+       ) AS is_gone_in_part,
        greatest(m.stored, m.touched) AS floor,
        CASE
            WHEN x.event IS DISTINCT FROM 9223372036854775807 THEN (
