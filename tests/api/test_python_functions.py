@@ -6,13 +6,18 @@ import gzip
 import io
 import logging
 import os
+import pickle
 import re
+import shlex
+import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import penstock
+from penstock.cli.main import main
 from penstock.core.errors import ServerError
 from penstock.loading.loader import Loader
 from support.files import write_to
@@ -20,6 +25,9 @@ from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.loading.values.outcome import LoadOutcome, LoadProgress
+    from penstock.loading.values.plan import LoadPlan
 
 
 @pytest.mark.part("rest")
@@ -155,6 +163,96 @@ def test_load_that_was_cut_short_is_resumed(database18: str, tmp_path: Path) -> 
     assert (outcome.load_id, outcome.rejected, loads.count()) == (record.load_id, 1, 20_000)
     with pytest.raises(penstock.TargetError):
         penstock.resume(record.load_id, to=database18)
+
+
+@pytest.fixture
+def in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have loads commit after 100 kB."""
+    run = Loader.run
+
+    def run_in_batches(self: Loader, plan: LoadPlan, **options: Any) -> LoadOutcome:
+        batch = replace(plan.batch, limit_bytes=100_000, chunk_bytes=100_000, duration_s=None)
+        return run(self, replace(plan, batch=batch), **options)
+
+    monkeypatch.setattr(Loader, "run", run_in_batches)
+
+
+@pytest.mark.usefixtures("in_batches")
+@pytest.mark.parametrize(
+    ("options", "way"),
+    [
+        ({"mode": "upsert", "key": "id"}, ": run penstock loads forget {} --keep-rows, and load it again."),
+        ({"mode": "truncate"}, ": run penstock loads forget {} --keep-rows, and load it again."),
+        ({}, ": run penstock undo {}, and load it again."),
+    ],
+)
+def test_hint_of_a_load_from_memory_leads_to_each_row_once(database18: str, options: Any, way: str) -> None:
+    """It failed after some rows were committed, or staged. What the hint names is done, and it is loaded again."""
+    loads = Loads(database18, setup="CREATE TABLE t (id int PRIMARY KEY)")
+    good = "id\n" + "".join(f"{number}\n" for number in range(300_000))
+    with pytest.raises(penstock.DataError) as caught:
+        penstock.load(io.StringIO(good + "x\n"), "t", to=database18, sessions=1, **options)
+    load_id = caught.value.load_id
+    assert load_id is not None
+    hint = caught.value.hint or ""
+    assert hint.endswith("because its source was in memory" + way.format(load_id))
+    command = shlex.split(hint.partition("run penstock ")[2].partition(", and")[0])
+    assert main([*command, "--to", database18]) == 0
+    penstock.load(io.StringIO(good), "t", to=database18, **options)
+    assert loads.count() == 300_000
+
+
+@pytest.mark.usefixtures("in_batches")
+def test_note_of_a_callbacks_exception_does_not_say_to_resume_what_was_in_memory(database18: str) -> None:
+    """The temporary file is gone."""
+    loads = Loads(
+        database18,
+        setup="CREATE TABLE t (id int);"
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END';"
+        "CREATE TRIGGER wait AFTER INSERT ON t FOR EACH STATEMENT EXECUTE FUNCTION wait()",
+    )
+
+    def stop(_: LoadProgress) -> None:
+        if loads.count():
+            raise TimeoutError
+
+    text = "id\n" + "".join(f"{number}\n" for number in range(300_000))
+    with pytest.raises(TimeoutError) as caught:
+        penstock.load(io.StringIO(text), "t", to=database18, sessions=1, on_progress=stop)
+    (note,) = caught.value.__notes__
+    assert "penstock resume" not in note
+    assert "because its source was in memory: run penstock undo " in note
+
+
+def test_complete_load_whose_rejects_cannot_be_written_is_said_to_be_complete(database18: str, tmp_path: Path) -> None:
+    """Who calls it again stores all rows twice."""
+    loads = Loads(database18, setup="CREATE TABLE t (id int)")
+    folder = tmp_path / "f"
+    folder.mkdir()
+
+    def remove(_: LoadProgress) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    with pytest.raises(penstock.SourceError) as caught:
+        penstock.load(
+            io.StringIO("id\n1\nx\n"),
+            "t",
+            to=database18,
+            on_error="reject",
+            reject_file=folder / "bad.csv",
+            on_progress=remove,
+        )
+    assert "The load itself succeeded: " in (caught.value.detail or "")
+    assert [each.load_id for each in penstock.loads(to=database18)] == [caught.value.load_id]
+    assert loads.count() == 1
+
+
+def test_error_of_an_option_passes_from_a_worker_of_a_pool() -> None:
+    """As any other error of ours; otherwise the pool would end its other workers."""
+    with pytest.raises(penstock.UsageError) as caught:
+        penstock.load("a.csv", "t", on_error="ignore")
+    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 (our own)
+    assert (str(again), type(again)) == (str(caught.value), penstock.UsageError)
 
 
 @pytest.mark.parametrize("is_in_memory", [True, False])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, replace
@@ -23,6 +22,7 @@ from penstock.core.values.job import TARGET_KINDS, Access, Housekeeping, LoadRul
 from penstock.core.values.names import parse_table_name
 from penstock.core.values.options import option_fields, pick
 from penstock.loading.files.encodings import normalize_encoding
+from penstock.loading.files.local import SpoolFolder
 from penstock.loading.jobs import make_request, make_target, no_table, read_job_file
 from penstock.loading.loader import Loader
 
@@ -81,7 +81,7 @@ def load(
     if options.get("join") and any(hasattr(each, "read") or hasattr(each, "__arrow_c_stream__") for each in sources):
         raise UsageError("join cannot be used with file objects and tables", detail="No other host can read them.")
     copies: dict[str, str] = {}
-    with ExitStack() as stack, _naming_copies(copies):
+    with ExitStack() as stack, _naming_copies(copies, options):
         joins_levels = (options.get("names") or getattr(dialect, "names", None)) == "snake"
         encoding = options.get("encoding") or getattr(dialect, "encoding", None)
         paths = [_path_of(each, stack, copies, joins_levels=joins_levels, encoding=encoding) for each in sources]
@@ -102,7 +102,12 @@ def _run(
     outcome = loader.run(
         plan, on_progress=on_progress, on_warning=lambda notice: log_warning(reword_notice(notice, copies))
     )
-    loader.write_rejects(outcome)
+    try:
+        loader.write_rejects(outcome)
+    except PenstockError as error:
+        error.load_id = outcome.load_id
+        error.detail = "\n".join(filter(None, (error.detail, f"The load itself succeeded: {outcome.headline}.")))
+        raise
     return replace(outcome, warnings=tuple(reword_notice(notice, copies) for notice in outcome.warnings))
 
 
@@ -128,26 +133,62 @@ def _read_request(
 
 
 @contextmanager
-def _naming_copies(copies: Mapping[str, str]) -> Iterator[None]:
-    """In errors that the block raises, name the copied source, such as a DataFrame, instead of the temporary file."""
+def _naming_copies(copies: Mapping[str, str], options: Mapping[str, Any]) -> Iterator[None]:
+    """In errors that the block raises, name the copied source, such as a DataFrame, instead of the temporary file.
+
+    `options` are those of the load. An exception of `on_progress` has the load's error as a note.
+    """
     try:
         yield
     except PenstockError as error:
         if not copies:
             raise
-        for path, name in copies.items():
-            spelled = re.compile(rf"{re.escape(path)}(?: record batch \d+,(?= row))?")
-            error.message = spelled.sub(name, error.message)
-            error.detail = None if error.detail is None else spelled.sub(name, error.detail)
-            error.hint = None if error.hint is None else spelled.sub(name, error.hint)
-            if error.location is not None and error.location.file == path:
-                error.location = replace(error.location, file=name, part=None)
-        if error.load_id is not None and f"penstock resume {error.load_id}" in (error.hint or ""):
-            own = re.split("Resume with|Once it is repaired", error.hint or "")[0]
-            why = f"The load cannot be resumed, because its source was in memory: run penstock undo {error.load_id}"
-            error.hint = f"{own}{why}, and load it again."
+        error.message = _name_copies(error.message, copies)
+        error.detail = None if error.detail is None else _name_copies(error.detail, copies)
+        is_staged = _STAGED in (error.detail or "")
+        error.hint = None if error.hint is None else _say_again(_name_copies(error.hint, copies), options, is_staged)
+        if error.location is not None and error.location.file in copies:
+            error.location = replace(error.location, file=copies[error.location.file], part=None)
         # "from None" hides the causes of the error, because they name the temporary file.
         raise error from None
+    except BaseException as error:
+        if copies and getattr(error, "__notes__", None):
+            notes = [_name_copies(note, copies) for note in error.__notes__]
+            error.__notes__ = [_say_again(note, options, _STAGED in note) for note in notes]
+        raise
+
+
+def _name_copies(text: str, copies: Mapping[str, str]) -> str:
+    for path, name in copies.items():
+        spelled = re.compile(rf"{re.escape(path)}(?: record batch \d+,(?= row))?")
+        text = spelled.sub(name.replace("\\", r"\\"), text)
+    return text
+
+
+# How a hint begins that says how to resume a load, with the load's id.
+_RESUMING = re.compile(r"(?:Resume with|Once it is repaired)\b.*?penstock resume ([0-9a-f-]+).*", re.DOTALL)
+
+
+# What an error says of a load whose records are in staging tables.
+_STAGED = "staged in load "
+
+
+def _say_again(text: str, options: Mapping[str, Any], is_staged: bool) -> str:
+    """Return a text that says how to load a source in memory again, where it says how to resume the load."""
+    if (found := _RESUMING.search(text)) is None:
+        return text
+    load_id = found[1]
+    forget = f"run penstock loads forget {load_id} --keep-rows"
+    if is_staged or options.get("mode", "append") not in ("append", "insert-new") or options.get("transform"):
+        # No row of it is in a table, or the next load removes it.
+        way = forget
+    elif options.get("on_error") == "reject":
+        # Its rows were stored under savepoints.
+        way = f"undo cannot find its rows, so remove them with a statement of your own, {forget}"
+    else:
+        way = f"run penstock undo {load_id}"
+    own = text[: found.start()]
+    return f"{own}The load cannot be resumed, because its source was in memory: {way}, and load it again."
 
 
 def _path_of(source: Any, stack: ExitStack, copies: dict[str, str], *, joins_levels: bool, encoding: str | None) -> str:
@@ -164,14 +205,40 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str], *, joins_lev
         return glob.escape(table)
     if not hasattr(source, "read"):
         return str(os.fspath(source))
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
+    folder = _make_folder(source, stack)
     # The name is a number if the file was opened by its descriptor.
     path = folder / (Path(str(getattr(source, "name", ""))).name or "data")
     copies[str(path)] = name = path.name if getattr(source, "name", None) else type(source).__name__
-    with path.open("wb") as copy:
+    try:
+        copy = stack.enter_context(path.open("wb", buffering=0))
+    except OSError as error:
+        raise _no_copy(name, error) from error
+    with copy:
         while piece := _read(source):
-            copy.write(_encode(piece, encoding, name=name) if isinstance(piece, str) else piece)
+            left = memoryview(_encode(piece, encoding, name=name) if isinstance(piece, str) else piece)
+            try:
+                while left:
+                    left = left[copy.write(left) :]
+            except OSError as error:
+                raise _no_copy(name, error) from error
     return glob.escape(str(path))
+
+
+def _make_folder(source: object, stack: ExitStack) -> Path:
+    """Return a temporary folder, which is removed when the stack is closed, or by a later load if this process dies."""
+    try:
+        folder = SpoolFolder()
+    except OSError as error:
+        raise _no_copy(type(source).__name__, error) from error
+    stack.callback(folder.close)
+    return Path(folder.path)
+
+
+def _no_copy(name: str, error: OSError) -> SourceError:
+    return SourceError(
+        f'could not copy "{name}" to a temporary file: {error.strerror}',
+        hint="Set TMPDIR to a folder with enough space.",
+    )
 
 
 def _encode(text: str, encoding: str | None, *, name: str) -> bytes:
@@ -195,7 +262,7 @@ def _encode(text: str, encoding: str | None, *, name: str) -> bytes:
 def _copy_table(source: Any, stack: ExitStack, *, joins_levels: bool) -> Path:
     from penstock.loading.files.columnar.spool import write_stream  # noqa: PLC0415 (only tables in memory need it)
 
-    path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))) / "table.arrow"
+    path = _make_folder(source, stack) / "table.arrow"
     write_stream(source, path, joins_levels=joins_levels)
     return path
 

@@ -236,7 +236,8 @@ class RayMembers:
         until_s = time.monotonic() + _END_PATIENCE_S
         for watcher in self._watchers:
             watcher.join(max(0.0, until_s - time.monotonic()))
-        if not is_complete and any(watcher.is_alive() for watcher in self._watchers):
+        if any(watcher.is_alive() for watcher in self._watchers):
+            # Also of a complete load: a member that leads restores settings at its end.
             self._notice("members that have not ended are killed: run penstock repair, unless you resume the load")
         for actor in self._actors:
             with suppress(self._ray.exceptions.RayError):

@@ -75,15 +75,18 @@ class Listener:
     def raising(self) -> Iterator[None]:
         """Run the load in the block. If `on_progress` has raised an exception, raise that exception after the block.
 
-        If the block raises a PenstockError because of this, the error's text becomes a note of the exception.
+        If the block raises a PenstockError because of this, the error's text becomes a note of the exception. Otherwise
+        the note says that the load is complete.
         """
+        note = "The load is complete."
         try:
             yield
         except PenstockError as error:
             if self._failure is None:
                 raise
-            self._failure.add_note(str(error))
+            note = str(error)
         if self._failure is not None:
+            self._failure.add_note(note)
             raise self._failure
 
 
@@ -285,7 +288,13 @@ class Loader(Closing):
             with nullcontext() if listener is None else listener.raising():
                 outcome = watch.run(lambda: run_load(plan, self._leasing(plan, tools)), tools.notice)
         outcome = replace(outcome, server=plan.server.name, database=plan.server.database)
-        left = self._find_left_rejects(plan, outcome) if outcome.objects_skipped else ()
+        left: tuple[LeftRejects, ...] = ()
+        if outcome.objects_skipped:
+            try:
+                left = self._find_left_rejects(plan, outcome)
+            except PenstockError as error:
+                # The load is complete.
+                tools.warnings.warn("rejects", f"rejected records were not counted: {error.message}")
         return replace(outcome, rejects_left=left, warnings=(*plan.notices, *heard.notices))
 
     def _find_left_rejects(self, plan: LoadPlan, outcome: LoadOutcome) -> tuple[LeftRejects, ...]:

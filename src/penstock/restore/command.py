@@ -9,7 +9,7 @@ import typer
 
 from penstock.changes.values import RepairStep, name_with_attached
 from penstock.cli.options import LEDGER, Json, Quiet, open_target, takes
-from penstock.cli.output import Messages, show_warning, write_result
+from penstock.cli.output import Messages, show_warning, shown_warnings, write_result
 from penstock.core.units import format_bytes, format_duration
 from penstock.core.values.job import Housekeeping
 from penstock.core.values.notice import Notice
@@ -75,7 +75,8 @@ def repair(
         dropped = [staging_object(each) for each in done.dropped]
         temp_place = None if done.temp_place is None else report_object(done.temp_place)
         result = {"rebuilt": done.rebuilt, "settings": done.settings, "dropped": dropped, "temp_place": temp_place}
-        write_result({**server_object(server), **result, "held": done.held, "errors": errors})
+        held = {"held": done.held, "errors": errors, "warnings": shown_warnings()}
+        write_result({**server_object(server), **result, **held})
     elif not quiet:
         write_result(describe_repair(done, on_server))
     done.raise_first()

@@ -70,6 +70,10 @@ class OptionError(UsageError):
         self._shown = f' "{value}"' if isinstance(value, (str, int, float)) else ""
         super().__init__(f"invalid value{self._shown} for {name}", hint=f"Use {expected}.")
 
+    def __reduce__(self) -> tuple[type[UsageError], tuple[str], dict[str, object]]:
+        """Return what another process makes the error from, if a worker of a pool raises it."""
+        return UsageError, (self.message,), vars(self)
+
     def spelled(self, name: str) -> UsageError:
         """Return the same error with the option's name as the user wrote it, such as --on-error."""
         return UsageError(f"invalid value{self._shown} for {name}", hint=self.hint)

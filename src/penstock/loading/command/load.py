@@ -287,10 +287,9 @@ class LoadCommand:
             write_message(*rejected)
         if outcome.rejected and outcome.load_id is not None:
             note_reject_files(loader.write_rejects(outcome), self.messages)
-            raise typer.Exit(REJECTS)
-        if outcome.rejects_left or outcome.rejected is None or outcome.unreadable:
-            raise typer.Exit(REJECTS)
         _refuse_late(outcome.warnings, plan)
+        if outcome.rejected is None or outcome.rejected or outcome.rejects_left or outcome.unreadable:
+            raise typer.Exit(REJECTS)
 
     def _check(self, loader: Loader, plan: LoadPlan) -> None:
         on_problem = None if self.as_json else lambda problem: write_result(describe_problem(problem))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.options import LEDGER, Json, RejectingId, open_ledger, takes
-from penstock.cli.output import REJECTS, Messages, show_warning, write_result
+from penstock.cli.output import REJECTS, Messages, show_warning, shown_warnings, write_result
 from penstock.core.errors import UsageError
 from penstock.core.units import count_nouns, format_count
 from penstock.core.values.names import parse_table_name
@@ -155,6 +155,9 @@ def retry(load_id: RejectingId, file: File = None, into: Into = None, as_json: J
     for notice in outcome.warnings:
         show_warning(notice)
     on_server = describe_server(server.name, server.database)
-    write_result(server_object(server) | asdict(outcome) if as_json else describe_retry(outcome, on_server))
+    if as_json:
+        write_result(server_object(server) | asdict(outcome) | {"warnings": shown_warnings()})
+    else:
+        write_result(describe_retry(outcome, on_server))
     if outcome.left:
         raise typer.Exit(REJECTS)

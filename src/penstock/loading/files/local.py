@@ -228,7 +228,7 @@ def _changed(source: SourceObject, detail: str) -> SourceError:
 _SPOOL_PREFIX = "penstock-spool-"
 
 
-class _SpoolFolder:
+class SpoolFolder:
     """A temporary folder in TMPDIR that only its owner can read. A lock on it shows that its process runs.
 
     First the folders of this user's killed processes are removed. Raises OSError.
@@ -240,14 +240,21 @@ class _SpoolFolder:
         while not self.path:
             # This raises FileNotFoundError if TMPDIR, /tmp and the other temporary folders are all full.
             path = tempfile.mkdtemp(prefix=_SPOOL_PREFIX)
+            try:
+                lock = _lock_folder(path)
+            except OSError:
+                # The file system has no such locks, so no other process removes the folder either.
+                self.path = path
+                return
             # None if another process has removed the folder before it was locked.
-            if (lock := _lock_folder(path)) is not None:
+            if lock is not None:
                 self.path, self._lock = path, lock
 
     def close(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
 
 
 def _remove_left_spools(parent: str) -> None:
@@ -260,7 +267,10 @@ def _remove_left_spools(parent: str) -> None:
 
 
 def _lock_folder(path: str) -> int | None:
-    """Return a descriptor with a lock on this user's folder, or None if the folder is gone or its process runs."""
+    """Return a descriptor with a lock on this user's folder, or None if the folder is gone or its process runs.
+
+    Raises OSError if the file system has no such locks.
+    """
     try:
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -271,8 +281,11 @@ def _lock_folder(path: str) -> int | None:
         # The path may name another folder by now.
         if is_own and os.path.samestat(os.fstat(opened), Path(path).lstat()):
             return opened
-    except OSError:
+    except (BlockingIOError, FileNotFoundError):
         pass
+    except OSError:
+        os.close(opened)
+        raise
     os.close(opened)
     return None
 
@@ -281,7 +294,7 @@ class Spool:
     """Copies of pipes in a temporary folder. `close` removes the folder."""
 
     def __init__(self) -> None:
-        self._folder: _SpoolFolder | None = None
+        self._folder: SpoolFolder | None = None
         # The copies so far, by location. A load may be planned again, but a pipe can be read only once.
         self._copied: dict[str, SourceObject] = {}
 
@@ -293,7 +306,7 @@ class Spool:
         path = None
         try:
             if self._folder is None:
-                self._folder = _SpoolFolder()
+                self._folder = SpoolFolder()
             path = Path(self._folder.path) / str(len(self._copied))
             with path.open("xb") as file:
                 for piece in stored.pieces():
