@@ -64,6 +64,7 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
         return tally.outcome(None, _NOTHING, now_s=tools.clock())
     tally.note_before(skipped=claimed.load.skipped, rows=claimed.load.rows_before)
     load = RunningLoad(plan, tools, tally, claimed.load)
+    retrying.patience.note_progress(tally.rows_seen)
     outcome = _LoadRun(load, steps, retrying).run(claimed)
     if load.claimed.left:
         raise left_out(load.claimed.left, load.load_id, host=host_name())
@@ -135,6 +136,7 @@ class _LoadRun:
                 detail="After a failover, the new primary may lack commits that the former one had acknowledged.",
                 is_transient=True,
             )
+            self._retrying.patience.note_progress(load.tally.rows_seen)
             self._retrying.wait(error)
         return kept
 
@@ -155,6 +157,7 @@ class _LoadRun:
                 if self._load.claimed.member.leads:
                     self._tools.notice("the server lost rows that it had acknowledged: loading them again")
             except PenstockError as error:
+                self._retrying.patience.note_progress(self._load.tally.rows_seen)
                 self._retrying.wait(self._load.claimed.member.outlive(error))
             finally:
                 self._let_go(claimed.connection, is_done=finished is not None)

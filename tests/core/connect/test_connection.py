@@ -306,6 +306,7 @@ def test_service_file_names_server_and_keeps_its_own_settings(
         "postgresql://ann:hunter2%zz@h/db",
         "postgresql://ann:hunter2@[::1/db",
         "postgre://ann:hunter2@h/db",
+        "ann:hunter2@h:5432/db",
     ],
 )
 def test_unreadable_connection_string_is_not_repeated(conninfo: str) -> None:

@@ -298,6 +298,27 @@ def test_pipe_whose_load_is_complete_is_not_to_be_loaded_again(
     assert caught.value.hint is None
 
 
+def test_second_fault_is_waited_out_as_the_first_if_rows_were_committed_between(database18: str, path: Path) -> None:
+    """It comes later than the time of --retry-for after the first one."""
+    loads = _loads(database18)
+    faults: list[int] = []
+
+    def lose(number: int) -> None:
+        if number == (150, 250, -1)[len(faults)]:
+            if faults:
+                time.sleep(4)
+            faults.append(number)
+            loads.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND application_name = 'penstock session 1'"
+            )
+
+    loads.at_piece = lose
+    outcome = loads.run(target(path), sessions=1, rules=LoadRules(retry_for=3), batch_bytes=10_000)
+    assert (outcome.rows, faults) == (20_000, [150, 250])
+    assert loads.count() == 20_000
+
+
 @pytest.mark.parametrize("step", ["open", "look_up", "begin"])
 def test_session_lost_before_the_first_row_is_waited_out(
     database18: str, path: Path, monkeypatch: pytest.MonkeyPatch, step: str

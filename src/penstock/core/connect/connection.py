@@ -108,7 +108,7 @@ _REFUSALS = (
 # same load can then take the lost machine's objects.
 #
 # Two settings of the user are kept: default_transaction_read_only, unless the user gives --read-write; and
-# lock_timeout, because a user who sets it wants a load to fail rather than wait.
+# lock_timeout, because a user who sets it does not want a load to keep others waiting. What it ends is retried.
 _SETTINGS = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -431,6 +431,9 @@ class ConnectionFactory:
             return False
         if self._input_settings is not None:
             return True
+        if error.pgconn.used_password and not self._knows_server:
+            # The server asks for a password only once it is ready. A ping would send a wrong one again.
+            return False
         quick = {**settings, "connect_timeout": str(_PING_TIMEOUT_S)}
         answer = psycopg.pq.PGconn.ping(make_conninfo("", **quick).encode())
         return answer == psycopg.pq.Ping.REJECT or (self._knows_server and answer != psycopg.pq.Ping.OK)

@@ -86,8 +86,8 @@ _VARIABLE_OF_SETTING = {
     "sslrootcert": "PGSSLROOTCERT",
 }
 
-# Matches a URI, also one without slashes, that was given as a database name.
-_MISTYPED_URI = re.compile(r"\w[\w+.-]*://|postgres(?:ql)?:", re.IGNORECASE)
+# Matches a URI, also one without slashes or scheme, that was given as a database name.
+_MISTYPED_URI = re.compile(r"\w[\w+.-]*://|postgres(?:ql)?:|[^\s/@:]+:[^\s@]*@", re.IGNORECASE)
 
 # Settings that penstock adds if the user did not give them.
 _DEFAULTS = {

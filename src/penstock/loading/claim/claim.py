@@ -118,7 +118,6 @@ def claim_again(
         if isinstance(taken, FinishedLoad):
             let_go(connection)
             return taken
-        retrying.patience.note_progress(taken.rows_committed)
         return Claimed(taken, connection)
 
 
