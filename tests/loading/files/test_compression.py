@@ -281,12 +281,12 @@ def _tar(name: str) -> bytes:
     [
         (_zip(("a b.csv", "1,2")), "zip archive", "unzip -p 'my data' 'a b.csv' | penstock load - "),
         (_zip(("folder/", ""), ("folder/a.csv", "1")), "zip archive", "unzip -p 'my data' NAME | "),
-        (_zip(("[Content_Types].xml", "<x/>")), "Excel workbook", "libreoffice --headless --convert-to csv 'my data'"),
-        (_zip(("docProps/app.xml", "<x/>")), "Excel workbook", "libreoffice --headless --convert-to csv 'my data'"),
+        (_zip(("[Content_Types].xml", "<x/>")), "Excel workbook", "(StarCalc):44,34,76' 'my data'"),
+        (_zip(("docProps/app.xml", "<x/>")), "Excel workbook", "(StarCalc):44,34,76' 'my data'"),
         (
             _zip(("mimetype", "application/vnd.oasis.opendocument.spreadsheet")),
             "OpenDocument file",
-            "libreoffice --headless --convert-to csv 'my data'",
+            "(StarCalc):44,34,76' 'my data'",
         ),
         (_tar("a.csv"), "tar archive", "tar -xOf 'my data' a.csv | penstock load - "),
         (_tar("toc.dat"), "pg_dump archive", "pg_restore -d DATABASE 'my data'"),

@@ -154,6 +154,29 @@ def test_directory_without_files_hints_at_what_lies_deeper(folder: Path) -> None
     (folder / "outer" / "inner").mkdir(parents=True)
     with pytest.raises(SourceError, match=r"outer/\*\*"):
         _names("outer")
+    # As Spark writes its partitions.
+    (folder / "outer" / "_SUCCESS").touch()
+    with pytest.raises(SourceError, match=r"outer/\*\*"):
+        _names("outer")
+
+
+def test_wildcard_passes_over_no_folder_that_cannot_be_listed(folder: Path) -> None:
+    """A sync would delete the rows of its files."""
+    inner = folder / "out" / "eu"
+    inner.mkdir(parents=True)
+    (inner / "a.csv").write_text("1\n")
+    assert _names("out/*/*.csv") == ["out/eu/a.csv"]
+    uid = os.geteuid()
+    folder.chmod(0o755)
+    inner.chmod(0)
+    try:
+        os.seteuid(65534 if uid == 0 else uid)
+        for source in ("out/*/*.csv", "out/**"):
+            with pytest.raises(SourceError, match="could not list"):
+                _names(source)
+    finally:
+        os.seteuid(uid)
+        inner.chmod(0o755)
 
 
 def test_listed_version_pins_identity_size_and_time(folder: Path) -> None:
@@ -191,6 +214,13 @@ def test_name_that_is_not_utf8_can_be_shown(folder: Path) -> None:
 def test_keys_match_like_paths(key: str, pattern: str, *, is_match: bool) -> None:
     """Wildcards mean for keys of object stores what they mean for local paths."""
     assert matches(key, pattern) is is_match
+
+
+@pytest.mark.parametrize("key", ["out/_temporary/0/part-0.csv", "out/x/part-0.csv.part"])
+def test_double_star_matches_no_key_that_a_prefix_skips(key: str) -> None:
+    """What is being written would be loaded beside what is committed."""
+    assert matches(key, "out/**")
+    assert not matches(key, "out/**", skips=True)
 
 
 def test_safe_url_has_no_secrets() -> None:

@@ -107,7 +107,10 @@ class AllowedSources:
         plain, headers = split_userinfo(url.partition("#")[0])
         # urllib takes ASCII alone. Reading encodes a path in the same way.
         asked = quote(plain, safe=string.punctuation)
-        request = Request(asked, headers={**headers, "Range": "bytes=0-0", "User-Agent": "penstock"})  # noqa: S310
+        request = Request(asked, headers={"Range": "bytes=0-0", "User-Agent": "penstock"})  # noqa: S310
+        for name, value in headers.items():
+            # A redirect may lead to another host, which the password is not for.
+            request.add_unredirected_header(name, value)
         try:
             with build_opener(Redirects).open(request, timeout=_TIMEOUT_S) as response:
                 final = response.geturl()

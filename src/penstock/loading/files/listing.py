@@ -137,6 +137,7 @@ def expand(pattern: str) -> set[str]:
     """
     parts = pattern.split("/")
     if "**" not in parts:
+        _refuse_unlistable(parts)
         return set(glob.glob(pattern))  # noqa: PTH207 (pathlib rewrites paths)
     at = parts.index("**")
     rest = "/".join(parts[at + 1 :])
@@ -145,6 +146,19 @@ def expand(pattern: str) -> set[str]:
         name for root in roots for folder in _folders(root) for name in expand(glob.escape(folder) + (rest or "*"))
     }
     return found if rest else {name for name in found if not is_skipped(name.rpartition("/")[2])}
+
+
+def _refuse_unlistable(parts: Sequence[str]) -> None:
+    """Raise SourceError if a folder in which a wildcard is looked for cannot be listed: glob would pass it over."""
+    for at, part in enumerate(parts):
+        if glob.has_magic(part):
+            above = "/".join(parts[:at])
+            for folder in glob.glob(f"{above}/") if at else ["."]:  # noqa: PTH207 (pathlib rewrites paths)
+                try:
+                    os.scandir(folder).close()
+                    os.stat(f"{folder}/.")  # noqa: PTH116
+                except OSError as exc:
+                    raise SourceError(f'could not list "{_printable(folder)}": {exc.strerror}') from exc
 
 
 def _folders(root: str) -> Iterator[str]:
@@ -173,10 +187,11 @@ def _list_directory(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
         note_skipped_files([_printable(name) for name in skipped if os.stat(name).st_size], on_notice)  # noqa: PTH116
     except OSError as exc:
         raise SourceError(f'could not list "{_printable(path)}": {exc.strerror}') from exc
-    names = [name for name in files if name not in set(skipped)]
-    if not files and folders:
+    passed_over = set(skipped)
+    names = [name for name in files if name not in passed_over]
+    if not names and folders:
         raise SourceError(
-            f'directory "{_printable(path)}" holds no files',
+            f'directory "{_printable(path)}" holds no files to load',
             hint=f'To load its subfolders too, write "{_printable(path).rstrip("/")}/**".',
         )
     if not names:

@@ -67,7 +67,7 @@ def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator
         yield _object(root, found)
     else:
         listed = _list_folder(store, root, _literal_folder(key))
-        matching = [_object(root, meta) for meta in listed.objects if matches(meta["path"], key)]
+        matching = [_object(root, meta) for meta in listed.objects if matches(meta["path"], key, skips=True)]
         if not matching:
             raise SourceError(f'"{root}/{key}" matches no file')
         yield from matching
@@ -94,23 +94,27 @@ def safe_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def matches(key: str, pattern: str) -> bool:
-    """Return whether a key matches a wildcard, by the rules for local paths."""
-    return _matches_parts(key.split("/"), pattern.split("/"))
+def matches(key: str, pattern: str, *, skips: bool = False) -> bool:
+    """Return whether a key matches a wildcard, by the rules for local paths.
+
+    With `skips`, `**` matches no name that is skipped in folders, such as that of a file that is being written.
+    """
+    return _matches_parts(key.split("/"), pattern.split("/"), skips=skips)
 
 
-def _matches_parts(names: list[str], patterns: list[str]) -> bool:
+def _matches_parts(names: list[str], patterns: list[str], *, skips: bool) -> bool:
     if not patterns or not names:
         return not patterns and not names
     if patterns[0] == "**":
-        if _matches_parts(names, patterns[1:]):
+        if _matches_parts(names, patterns[1:], skips=skips):
             return True
         # "**" as the last part matches all files below.
         is_everything = len(patterns) == 1 and len(names) == 1
-        return not names[0].startswith(".") and (is_everything or _matches_parts(names[1:], patterns))
+        is_hidden = names[0].startswith(".") or (skips and is_skipped(names[0]))
+        return not is_hidden and (is_everything or _matches_parts(names[1:], patterns, skips=skips))
     if names[0].startswith(".") and not patterns[0].startswith("."):
         return False
-    return fnmatchcase(names[0], patterns[0]) and _matches_parts(names[1:], patterns[1:])
+    return fnmatchcase(names[0], patterns[0]) and _matches_parts(names[1:], patterns[1:], skips=skips)
 
 
 def _literal_folder(pattern: str) -> str:
@@ -142,8 +146,12 @@ def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -
     """Yield all objects under a prefix, except those skipped because of their names."""
     listed = _list_folder(store, root, key)
     found = [meta for meta in listed.objects if matches(meta["path"], f"{key}**/*")]
-    taken = [meta for meta in found if not any(map(is_skipped, meta["path"].removeprefix(key).split("/")))]
-    note_skipped_files([f"{root}/{meta['path']}" for meta in found if meta["size"] and meta not in taken], on_notice)
+    taken: list[ObjectMeta] = []
+    skipped: list[ObjectMeta] = []
+    for meta in found:
+        is_out = any(map(is_skipped, meta["path"].removeprefix(key).split("/")))
+        (skipped if is_out else taken).append(meta)
+    note_skipped_files([f"{root}/{meta['path']}" for meta in skipped if meta["size"]], on_notice)
     if not taken:
         if not found and not listed.is_marked:
             raise SourceError(f'"{root}/{key}" matches no file')

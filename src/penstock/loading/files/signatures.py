@@ -63,7 +63,10 @@ _PIPE = " | penstock load - --into TABLE"
 _UNZIP = f"Load a file inside it through a pipe: unzip -p {{file}} {{entry}}{_PIPE}"
 _UNTAR = f"Load a file inside it through a pipe: tar -xOf {{file}} {{entry}}{_PIPE}"
 _RESTORE = "Restore it with pg_restore -d DATABASE {file}"
-_SAVE_SHEET = "Write its first sheet as CSV: libreoffice --headless --convert-to csv {file}"
+_SAVE_SHEET = (
+    "Write its first sheet as CSV, in which numbers have the digits that its cells show: libreoffice --headless "
+    "--convert-to 'csv:Text - txt - csv (StarCalc):44,34,76' {file}"
+)
 _CONVERT = "Convert it to CSV first."
 _RECOMPRESS = 'Decompress it and pipe it in with "-" as the source, or compress it with gzip or zstd.'
 
