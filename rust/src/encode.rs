@@ -281,6 +281,10 @@ impl Rows<'_> {
         if column.0 != Kind::Text || memchr(quote, &self.input[start..end]).is_none() {
             return self.write_value(column, start, end, out, at);
         }
+        // A type with a length may cut blanks at the end, which is found in text alone.
+        if column.1 != ColumnType::Other && self.input[end - 1] == b' ' {
+            return None;
+        }
         let (mut from, mut to) = (start, at + 4);
         while let Some(offset) = memchr(quote, &self.input[from..end]) {
             to = self.copy(from, from + offset + 1, out, to);

@@ -109,6 +109,12 @@ def test_row_names_without_a_name_are_refused_with_the_columns_to_type(loads: Lo
     assert loads.rows() == STORED
 
 
+def test_names_of_the_file_are_quoted_in_the_command_to_type(loads: Loads, path: Path) -> None:
+    """A shell runs nothing of them, and a comma does not divide one."""
+    refused = loads.refuse(target(write_to(path, '"a $(id)","b, c"\nfirst,1,x\nsecond,2,y\n')))
+    assert """--columns 'row,a $(id),"b, c"'; if""" in (refused.hint or "")
+
+
 def test_row_names_are_a_column_of_a_created_table(loads: Loads, path: Path) -> None:
     """A warning names it; the same command finds it there the next time."""
     job = target(write_to(path, ROW_NAMES), into="made", create=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
+import penstock
 from penstock.core.errors import UsageError
 from penstock.core.values.job import LoadRules
 from support.loads import Loads
@@ -225,6 +226,47 @@ def test_timestamps_of_columnar_files_into_a_date_column(loads: Loads, write: Wr
     outcome = loads.run(_append(path))
     assert outcome.rows == 2
     assert _changed(outcome) == [("value-changed", line) for line in (1, 1, 2, 2)]
+
+
+def test_later_columnar_file_of_wider_types_is_warned_of_in_the_table_that_the_first_has_made(
+    loads: Loads, write: Write
+) -> None:
+    """A time of day, a zone and digits are lost; the first file by itself loses nothing."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    day = 20_000 * 86_400_000_000
+    first = {
+        "a": pa.array([20_000], pa.date32()),
+        "b": pa.array([day], pa.timestamp("us")),
+        "c": pa.array([150], pa.int64()).cast(pa.decimal128(21, 0)).cast(pa.decimal128(30, 2)),
+        "d": pa.array([1.5], pa.float32()),
+    }
+    second = {
+        "a": pa.array([day + 1_000_000], pa.timestamp("us")),
+        "b": pa.array([day], pa.timestamp("us", tz="UTC")),
+        "c": pa.array([1.2345], pa.float64()).cast(pa.decimal128(30, 4)),
+        "d": pa.array([0.1234567890123], pa.float64()),
+    }
+    folder = write("").parent / "folder"
+    folder.mkdir()
+    pq.write_table(pa.table(first), folder / "a.parquet")
+    assert _changed(loads.run(make_target(folder, types="text", into="one"))) == []
+    pq.write_table(pa.table(second), folder / "b.parquet")
+    outcome = loads.run(make_target(folder, types="text"))
+    assert outcome.rows == 2
+    assert _changed(outcome) == [("value-changed", 1)] * 4
+
+
+def test_hint_has_the_rows_removed_before_the_table_is_altered(loads: Loads, write: Write) -> None:
+    """Typed in its order, each row is there once. An undo finds no row of a table that was altered since."""
+    loads.execute("CREATE TABLE t (zip int)")
+    path = write("zip\n01067\n")
+    outcome = loads.run(_append(path))
+    hint = outcome.warnings[-1].hint or ""
+    assert hint.startswith("If that matters, first remove what is loaded (penstock undo ID), then run: ALTER TABLE ")
+    assert penstock.undo(str(outcome.load_id), to=loads.conninfo).rows == 1
+    loads.execute(hint.partition("run: ")[2].partition(";")[0])
+    loads.run(_append(path))
+    assert loads.rows() == [("01067",)]
 
 
 def test_check_and_rejecting_loads_warn_too(loads: Loads, write: Write) -> None:

@@ -167,6 +167,21 @@ def test_words_for_null_that_make_columns_text_are_warned_of(loads: Loads, write
     assert loads.warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "null", "hint"),
+    [('"a","b"\n"1","5"\n"2",""\n', None, "--force-null b if"), ("a,b\n1,5\n2,\n", ("NA",), "--null '' if")],
+)
+def test_empty_texts_that_make_columns_text_are_warned_of(
+    loads: Loads, write: Write, text: str, null: tuple[str, ...] | None, hint: str
+) -> None:
+    """A program that quotes every field quotes those that it has no value for; another --null leaves them text."""
+    loads.run(make_target(write(text), dialect=DialectOptions(null=null)))
+    assert types_of(loads) == ["integer", "text"]
+    (notice,) = loads.warnings
+    assert notice.message == 'an empty text is text in this dialect, and so is column "b" of table "t"'
+    assert f"Use {hint} it stands for null" in (notice.hint or "")
+
+
 @pytest.mark.parametrize("end", ["\n", ""])
 def test_last_line_that_makes_columns_text_is_warned_of(loads: Loads, write: Write, end: str) -> None:
     """It may be one of totals; a value in another line is none, nor is a code that begins with a digit."""

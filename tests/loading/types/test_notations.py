@@ -450,6 +450,27 @@ def test_the_last_warning_has_a_command_with_the_options_of_all(
     assert _run_hint(hints[-1], loads, capfd) == _SOLVED
 
 
+@pytest.mark.parametrize("types", ["infer", "widen"])
+def test_the_command_for_a_created_table_gives_it_types_and_its_key(
+    loads: Loads, capfd: pytest.CaptureFixture[str], write: Write, types: Any
+) -> None:
+    """A load every night widens types: it would keep the columns text for ever."""
+    path = write("k;price;day;qty\n1;1.234,50;31.12.2025;5\n2;2,5;NA;7\n")
+    outcome = loads.run(make_target(path, types=types, key=("k",), mode="upsert"))
+    rows = _run_hint(outcome.warnings[-1].hint or "", loads, capfd)
+    assert rows == [(1, 1234.5, "2025-12-31", 5), (2, 2.5, None, 7)]
+    assert types_of(loads) == ["integer", "numeric", "date", "integer"]
+    key = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 't'::regclass AND contype = 'p'"
+    assert loads.execute(key) == [("PRIMARY KEY (k)",)]
+
+
+def test_no_command_replaces_a_table_whose_load_chose_among_duplicates(loads: Loads, write: Write) -> None:
+    """A load that replaces the table would fail at the second record with the key."""
+    outcome = loads.run(make_target(write("k;v\n1;1,5\n1;2,5\n"), key=("k",), mode="upsert", keep="last"))
+    assert [notice.code for notice in outcome.warnings if notice.options] == ["notation"]
+    assert [notice.hint for notice in outcome.warnings if "run: penstock load" in (notice.hint or "")] == []
+
+
 @pytest.mark.parametrize("types", ["text", "widen"])
 def test_an_error_has_a_command_with_the_options_of_all_warnings(
     loads: Loads, capfd: pytest.CaptureFixture[str], write: Write, types: Any

@@ -22,6 +22,7 @@ from penstock.core.values.names import (
     snake_name,
 )
 from penstock.core.values.notice import Notice
+from penstock.core.values.options import quote_name
 from penstock.core.values.table import Column, ColumnMap, TableFacts
 from penstock.core.words import list_names
 from penstock.loading.formats.probe.probing import ProbeResult
@@ -605,12 +606,12 @@ def _refuse_none(columns: Sequence[str], names: Sequence[str], *, table: TableFa
 def _refuse_row_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:
     if table.column(ROW_NAME) is not None or is_skipped(ROW_NAME, ROW_NAME, job):
         return
-    listed = ",".join((ROW_NAME, *(name.strip() for name in header[:_NAMES_SHOWN])))
-    more = ",..." if len(header) > _NAMES_SHOWN else ""
+    more = ["..."] if len(header) > _NAMES_SHOWN else []
+    listed = _list_option([ROW_NAME, *(name.strip() for name in header[:_NAMES_SHOWN]), *more])
     raise TargetError(
         "the header has no name for the first field, which has row names",
         detail=f"{uri}: the header has {count_nouns(len(header), 'name')}, and each record {len(header) + 1} fields.",
-        hint=f"Name all fields with --columns {listed}{more}; if row names are not data, add --skip {ROW_NAME}.",
+        hint=f"Name all fields with --columns {listed}; if row names are not data, add --skip {ROW_NAME}.",
     )
 
 
@@ -652,7 +653,12 @@ def _name_all(names: Sequence[str]) -> str:
     """Return options that name all fields of a file, and that skip the fields without a name in the header."""
     given = [name.strip() or f"field_{number}" for number, name in enumerate(names, 1)]
     skips = [new for new, name in zip(given, names, strict=True) if not name.strip()]
-    return f"--columns {shlex.quote(','.join(given))} {' '.join(f'--skip {name}' for name in skips)}"
+    return f"--columns {_list_option(given)} {' '.join(f'--skip {name}' for name in skips)}"
+
+
+def _list_option(names: Sequence[str]) -> str:
+    """Return names as the value of an option that takes a list, as it is typed."""
+    return shlex.quote(",".join(map(quote_name, names)))
 
 
 def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:

@@ -57,7 +57,7 @@ def open_rows(file_format: Format, work: PlannedObject, tools: ReadTools, *, sum
         kept = [find_kept_type(column) for column in found]
         changing = [each if opened.may_differ(name, each) else OTHER for name, each in zip(names, kept, strict=True)]
         is_kept = changing == [OTHER] * len(names)
-        if target.facts is not None and not is_kept:
+        if not is_kept:
             encoder = replace(encoder, kept=changing)
         # All columns are sent as text if a column may change a value, because changed values are found only in text.
         is_binary = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.core.errors import PenstockError
 from penstock.core.values.dialect import DialectOptions
-from penstock.core.values.job import LoadJob, TargetJob
+from penstock.core.values.job import MAX_DELETE, LoadJob, TargetJob
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import spell_options
 from penstock.core.words import hide_secrets
@@ -25,7 +25,8 @@ def with_command(notices: Sequence[Notice], targets: Sequence[TargetPlan], load:
     """Return the warnings, with a command in the hint of the last one that has options. It has the options of all.
 
     If only one warning has options, a command is added only if the load creates the table: the ledger then has its
-    files as loaded, and its columns get other types with the options, so the next load has to replace the table.
+    files as loaded, and its columns get other types with the options, so the next load has to replace the table. A load
+    that replaces the table cannot choose among records with one key, so none is added if the load does.
     """
     numbers = [number for number, notice in enumerate(notices) if notice.options]
     if len(targets) != 1 or not numbers:
@@ -35,14 +36,20 @@ def with_command(notices: Sequence[Notice], targets: Sequence[TargetPlan], load:
     if len(numbers) == 1 and not is_new:
         return tuple(notices)
     job = add_options(target, [notices[number].options or {} for number in numbers])
-    if job is None:
+    if job is None or (is_new and job.landing.is_keyed and job.used_keep != "error"):
         return tuple(notices)
-    job = replace(job, mode="replace", key=(), keep="error") if is_new else job
+    job = _renew(job) if is_new else job
     is_open = any(not notice.options and notice.code in _ABOUT_VALUES for notice in notices)
     head = f"With the options of all warnings{' that leave no choice' if is_open else ''}"
     head = head if is_open or len(numbers) > 1 else "To load the table again"
     hint = f"{last.hint} {head}, {_compose(job, target, load)}"
     return (*notices[: numbers[-1]], replace(last, hint=hint), *notices[numbers[-1] + 1 :])
+
+
+def _renew(job: TargetJob) -> TargetJob:
+    """Return the job that replaces the table, with types for its columns as those of a new table."""
+    types = "infer" if job.types == "widen" else job.types
+    return replace(job, mode="replace", types=types, keep="error", max_delete=MAX_DELETE)
 
 
 def add_command(
@@ -94,7 +101,14 @@ def _compose(job: TargetJob, target: TargetPlan, load: LoadJob) -> str:
         before, options = target.job, job.dialect
         added = {name: getattr(options, name) for name in ("null", "force_null", "decimal_comma", "thousands")}
         added |= {"date_order": options.date_order, "encoding": options.encoding}
-        mode = ["--mode", job.mode] if job.mode != before.mode else []
-        return f"run the command again with {shlex.join([*mode, *spell_options(DialectOptions(**added))])}"
+        changed = [
+            *_spell_changed("--mode", job.mode, before.mode),
+            *_spell_changed("--types", job.types, before.types),
+        ]
+        return f"run the command again with {shlex.join([*changed, *spell_options(DialectOptions(**added))])}"
     parts = (job, job.dialect, load, load.rules)
     return f"run: penstock load {shlex.join([*(word for part in parts for word in spell_options(part)), *job.sources])}"
+
+
+def _spell_changed(option: str, value: str, before: str) -> list[str]:
+    return [] if value == before else [option, value]

@@ -20,7 +20,7 @@ from penstock.core.values.notice import Notice, WarningCode
 from penstock.loading.copy.payload import Encoder
 from penstock.loading.files.encodings import windows_page
 from penstock.loading.formats import format_of
-from penstock.loading.formats.probe.content import Content, describe_conversion
+from penstock.loading.formats.probe.content import BY_JQ, Content, describe_conversion
 from penstock.loading.formats.probe.mangling import explain_controls, find_null_words
 from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.warned import WarningLog
@@ -68,7 +68,8 @@ _APOSTROPHES: Final = _Kind(
 _NULLS: Final = _Kind(
     code="literal-null",
     message="fields that are a word for null, which this dialect takes for text",
-    hint="Use --null with that word, and --force-null='*' if it is quoted, or --format={format} if it is text.",
+    hint="Use --null with that word (with --null '' too, if empty fields do), and --force-null='*' if it is quoted, or "
+    "--format={format} if it is text.",
 )
 
 
@@ -208,7 +209,7 @@ def _describe_partial(work: PlannedObject, *, line: int, column: int) -> Notice:
     select = f"select(has({json.dumps(named[0] if named else name)})"
     split = Content(
         name="JSON Lines",
-        advice="To keep the values of such rows, load these records by themselves, and the others too",
+        advice=f"To keep the values of such rows, load these records by themselves, and the others too{BY_JQ}",
         command=f"jq -c {shlex.quote(f'{select} | not)')}",
         suffix=".part.jsonl",
     )

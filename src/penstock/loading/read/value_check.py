@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.units import format_count
+from penstock.core.values.mode import LANDINGS
 from penstock.core.values.names import quote_name, quote_table
 from penstock.core.values.notice import Notice
 from penstock.core.values.server import DateOrder
@@ -20,7 +21,7 @@ from penstock.loading.copy.payload import Encoder, python_codec
 from penstock.loading.formats import format_of
 from penstock.loading.plan.modes import suggest_kept, widenable
 from penstock.loading.values.objects import Block, PlannedObject
-from penstock.loading.values.plan import table_after_creation
+from penstock.loading.values.plan import TargetPlan, table_after_creation
 from penstock.loading.values.types import CHANGES, ORDER, DecidingValue
 from penstock.loading.warned import WarningLog
 
@@ -143,5 +144,12 @@ def _compose_notice(found: _ChangedValues, order: DateOrder) -> Notice:
         message=f"{name} does not keep {lost}, as its type is {type_name}: {seen}{more}",
         uri=uri,
         line=line,
-        hint=f"If that matters, {change} and load the file again.{widen}",
+        hint=f"If that matters, {_describe_way(target, change)}.{widen}",
     )
+
+
+def _describe_way(target: TargetPlan, change: str) -> str:
+    """Return how to load the file again into a column that was changed. An undo finds no row of an altered table."""
+    if LANDINGS[target.job.mode].adds:
+        return f"first remove what is loaded (penstock undo ID), then {change} and load the file again"
+    return f"{change} and load the file again, with --again"

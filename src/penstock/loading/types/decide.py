@@ -128,7 +128,7 @@ def null_notices(target: TargetPlan) -> tuple[Notice, ...]:
         if change.was is not None
     ]
     for name, type_name, seen in seen_words:
-        if type_name == "text" and seen is not None and seen.value:
+        if type_name == "text" and seen is not None:
             found.setdefault(seen.value, []).append((name, seen))
     return tuple(compose_word(target, word, columns) for word, columns in found.items())
 

@@ -197,7 +197,7 @@ def compose_word(
     )
     return Notice(
         code="literal-null",
-        message=f"{word} is text in this dialect, and {so}",
+        message=f"{word or 'an empty text'} is text in this dialect, and {so}",
         uri=seen.uri,
         line=seen.line,
         hint=f"Use {null_option(word, names[0], target.dialect)}.",

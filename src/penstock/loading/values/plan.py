@@ -19,7 +19,7 @@ from penstock.core.values.server import ServerFacts
 from penstock.core.values.source import ObjectSample, SourceObject
 from penstock.core.values.table import Column, ColumnMap, TableFacts, TableName
 from penstock.ledger.values import LedgerOutlook
-from penstock.loading.values.types import TYPE_OIDS, ColumnChange, TypedColumn
+from penstock.loading.values.types import TYPE_OIDS, ColumnChange, TypedColumn, identify_type
 
 _Part = TypeVar("_Part")
 
@@ -179,10 +179,12 @@ def create_table_facts(name: TableName, columns: Sequence[str], types: Sequence[
                 name=column,
                 type_name=type_name,
                 number=number,
-                type_oid=TYPE_OIDS.get(type_name, 0),
+                type_oid=oid,
+                type_modifier=modifier,
                 is_json=type_name == "jsonb",
             )
             for number, (column, type_name) in enumerate(typed, 1)
+            for oid, modifier in [(TYPE_OIDS[type_name], -1) if type_name in TYPE_OIDS else identify_type(type_name)]
         ),
     )
 

@@ -93,6 +93,7 @@ def test_json_without_a_line_for_each_record_is_refused_as_json_lines_too(text: 
         ("f.json.gz", "gzip", "zcat f.json.gz | jq -c '.[]' > f.json.gz.jsonl"),
         ("s3://bucket/a/f.json", "none", "Download it. .*: jq -c '.[]' f.json > f.json.jsonl"),
         ("stdin", "none", "put jq -c '.[]' before penstock in the pipe"),
+        ("year=2026/f.json", "none", "jq -c '.[]' ./year=2026/f.json > ./year=2026/f.json.jsonl"),
     ],
 )
 def test_hint_names_the_file_as_it_is_read(uri: str, compression: Compression, command: str) -> None:

@@ -502,6 +502,26 @@ def test_element_of_an_array_is_no_field(head: bytes, options: DialectOptions) -
     assert not probe(head, options=options).notices
 
 
+@pytest.mark.parametrize(
+    ("head", "delimiter"),
+    [
+        (b"1,5;2,5\n3,5;4,5\n", ";"),
+        (b'"1,5"|2.234,5|-7,0\r\n3,5|4,5|1,1\r\n', "|"),
+        (b"1,a;b,x\n2,c;d,y\n", ","),
+        (b"48.85;2.35,Paris,FR\n1.1;2.2,Rome,IT\n", ","),
+    ],
+)
+def test_comma_is_no_delimiter_if_all_fields_are_numbers_with_one(head: bytes, delimiter: str) -> None:
+    """It divides each record into one field more than the delimiter does."""
+    assert probe(head).dialect.delimiter == delimiter
+
+
+def test_null_word_of_a_file_with_empty_fields_has_both_null_texts() -> None:
+    """Otherwise the empty fields, which were null, become texts."""
+    (notice,) = probe(b"id,name\n1,NULL\n2,\n").notices
+    assert notice.hint == "Use --null='NULL' (with --null '' too, if empty fields do)."
+
+
 def test_null_word_is_found_behind_an_array_with_nulls() -> None:
     """The fields after such an array are fields again."""
     (notice,) = probe(b'id,tags,name\n1,"{a,NULL,b}",NULL\n2,"{}",x\n').notices

@@ -68,8 +68,9 @@ class Content:
 
 
 JSON_LINES: Final = Content(name="JSON Lines", advice="Load it with --format jsonl.")
+BY_JQ: Final = " (with jq 1.7 or later, since older ones round long numbers)"
 _TO_LINES: Final = "Convert it to JSON Lines, one record on each line"
-_TO_CSV: Final = "Convert it to CSV"
+_TO_CSV: Final = f"Convert it to CSV{BY_JQ}"
 _COMMAS: Final = Content(
     name="JSON with a comma after each record",
     advice=_TO_LINES,
@@ -79,12 +80,14 @@ _COMMAS: Final = Content(
 )
 _OBJECTS: Final = Content(
     name="JSON whose objects do not have a line each",
-    advice=_TO_LINES,
+    advice=f"{_TO_LINES}{BY_JQ}",
     command="jq -c .",
     suffix=".jsonl",
     is_certain=True,
 )
-_ARRAY: Final = Content(name="a JSON array", advice=_TO_LINES, command="jq -c '.[]'", suffix=".jsonl", is_certain=True)
+_ARRAY: Final = Content(
+    name="a JSON array", advice=f"{_TO_LINES}{BY_JQ}", command="jq -c '.[]'", suffix=".jsonl", is_certain=True
+)
 _ARRAY_OF_ARRAYS: Final = Content(
     name="a JSON array of arrays", advice=_TO_CSV, command="jq -r '.[] | @csv'", suffix=".csv"
 )
@@ -138,7 +141,9 @@ def describe_conversion(found: Content, *, uri: str, compression: Compression) -
         return f"{found.advice.rstrip('.')}."
     if uri == "stdin":
         return f"{found.advice}: put {found.command.removesuffix(' -f')} before penstock in the pipe."
-    name = shlex.quote(uri.rsplit("/", 1)[-1] if "://" in uri else uri)
+    name = uri.rsplit("/", 1)[-1] if "://" in uri else uri
+    # awk takes a name such as year=2026/f.csv for an assignment, unless it begins with ./.
+    name = shlex.quote(f"./{name}" if "=" in name.partition("/")[0] else name)
     command = f"{found.command} {name}"
     if compression in _PROGRAMS:
         command = f"{_PROGRAMS[compression]} {name} | {found.command.removesuffix(' -f')}"

@@ -151,6 +151,8 @@ _AGREEMENT: Final = 0.8
 # line.
 _TITLE_FOLLOWERS: Final = 3
 _MOST_TITLE_LINES: Final = 20
+# Matches a field that is a number with a decimal comma.
+_DECIMAL_COMMA: Final = re.compile(rb'\s*"?[+-]?[\d.]*\d,\d+"?\s*')
 # The characters that COPY TO writes after a backslash in format text.
 COPY_ESCAPES: Final = b"\\bfnrtv"
 
@@ -211,6 +213,8 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
         if delimiter.encode() in sample
     ]
     best = max(trials, key=lambda trial: trial.rank, default=None)
+    if best is not None and best.form.delimiter == b"," and not best.matches_table:
+        best = next((trial for trial in trials if _has_decimal_commas(trial, best, sample)), best)
     if best is None or not best.is_likely or (column_count == 1 and best.share < 1):
         fallback: TextFormat = wanted or "csv"
         form = make_form(fallback, DEFAULT_DELIMITER[fallback], options)
@@ -220,6 +224,19 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
     share = "every record has" if best.share == 1 else f"{best.share:.0%} of the records have"
     reason = _explain(best.form, f"{share} {best.field_count} fields")
     return Choice(form=best.form, reason=reason, is_divided=True, is_spelled=best.is_spelled)
+
+
+def _has_decimal_commas(trial: _Trial, by_comma: _Trial, sample: bytes) -> bool:
+    """Return whether a trial's fields are numbers with decimal commas. The comma divides each record in one field more.
+
+    A last line that is not whole is not looked at.
+    """
+    is_as_likely = trial.is_likely and trial.share == by_comma.share
+    if not is_as_likely or trial.field_count + 1 != by_comma.field_count:
+        return False
+    lines = [line.rstrip(b"\r") for line in sample.split(b"\n")[:-1]]
+    fields = [field for line in lines if line for field in line.split(trial.form.delimiter)]
+    return bool(fields) and all(map(_DECIMAL_COMMA.fullmatch, fields))
 
 
 def make_form(form_format: TextFormat, delimiter: str, options: DialectOptions | Dialect) -> Form:

@@ -333,7 +333,8 @@ def _literal_null(sample: RecordSample, nulls: Sequence[str]) -> Notice | None:
     if not found:
         return _quoted_null(sample)
     word = found[0][0].decode()
-    message, hint = f"{word} is not null in this dialect, but text", f"Use --null='{word}'."
+    too = " (with --null '' too, if empty fields do)" if "" in nulls else ""
+    message, hint = f"{word} is not null in this dialect, but text", f"Use --null='{word}'{too}."
     return sample.notice("literal-null", found[0].start(), message, hint, {"null": (word,)})
 
 
