@@ -88,7 +88,7 @@ def test_table_that_another_ledger_knows_is_refused(
     assert loads.count() == 2
 
 
-@pytest.mark.parametrize("rules", [{"again": True}, {"emptied": "load"}, {"emptied": "skip"}])
+@pytest.mark.parametrize("rules", [{"again": True}, {"emptied": "load"}])
 def test_load_that_is_meant_to_repeat_is_carried_out(
     loads: Loads, other: Loads, path: Path, rules: dict[str, Any]
 ) -> None:

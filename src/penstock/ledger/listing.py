@@ -165,11 +165,17 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
 
 def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
     """Raise TargetError if a process runs a load; otherwise keep others from running it until the transaction ends."""
-    query = compose_query("SELECT lock_key FROM ONLY {loads} WHERE id = %s", schema)
+    query = compose_query("SELECT lock_key, state FROM ONLY {loads} WHERE id = %s", schema)
     row = connection.execute(query, [load_id]).fetchone()
     is_locked = row is not None and not try_lock_here(connection, row[0])
     holder = find_lock_holder(connection, row[0]) if row is not None and is_locked else None
-    pids = dict.fromkeys([*([] if holder is None else [holder]), *find_workers(connection, load_id)])
+    workers = find_workers(connection, load_id)
+    if row is not None and row[1] == "complete" and is_locked and not workers:
+        raise TargetError(
+            f"another process works on load {load_id}, or on a later load of the same command",
+            hint="Try again when it has ended.",
+        )
+    pids = dict.fromkeys([*([] if holder is None else [holder]), *workers])
     if is_locked or pids:
         raise TargetError(
             f"load {load_id} is running",

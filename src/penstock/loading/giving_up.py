@@ -133,7 +133,11 @@ def _describe_resuming(
         return f"{resume} with the same command and the same input."
     has_transform = any(target.job.transform is not None for target in plan.targets)
     statement = "; if the statement was, by the same command" if has_transform else ""
-    return f"Resume with: penstock resume {load_id} (if a file was corrected, with --changed load{statement})."
+    resume = f"Resume with: penstock resume {load_id} (if a file was corrected, with --changed load{statement})."
+    is_undoable = plan.fills_tables and not has_transform and plan.job.rules.on_error != "reject"
+    if is_undoable and all(target.job.mode == "append" for target in plan.targets):
+        return f"{resume} To load another file in place of one of these, first run: penstock undo {load_id}."
+    return resume
 
 
 # The SQLSTATE if the ledger's own tables do not exist any more.

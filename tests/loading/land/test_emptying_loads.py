@@ -70,17 +70,18 @@ def test_one_record_in_any_file_is_enough(loads: Loads, tmp_path: Path, mode: st
     assert loads.rows() == [(3, "z")]
 
 
-def test_a_load_whose_records_are_all_rejected_replaces_no_table(loads: Loads, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["replace", "truncate"])
+def test_a_load_whose_records_are_all_rejected_empties_no_table(loads: Loads, tmp_path: Path, mode: str) -> None:
     """As a file of another day is rejected by the bounds of a partition. With one good record it does."""
     bad, good = write_to(tmp_path / "bad.csv", "x,y\nz,y\n"), write_to(tmp_path / "good.csv", "2,y\n")
-    rules = replace(IMPATIENT, on_error="reject")
+    rules = replace(IMPATIENT, on_error="reject", atomic=mode == "truncate")
     for _ in range(2):
         with pytest.raises(TargetError, match="would empty table") as caught:
-            loads.run(mode_target(bad, mode="replace", header=False), rules=rules)
+            loads.run(mode_target(bad, mode=mode, header=False), rules=rules)
         assert "All records were rejected" in (caught.value.detail or "")
         assert loads.rows() == [(1, "x")]
-    loads.run(mode_target([bad, good], mode="replace", header=False), rules=rules)
+    loads.run(mode_target([bad, good], mode=mode, header=False), rules=rules)
     assert loads.rows() == [(2, "y")]
     emptying = replace(rules, emptied="load")
-    assert loads.run(mode_target(bad, mode="replace", header=False), rules=emptying).rejected == 2
+    assert loads.run(mode_target(bad, mode=mode, header=False), rules=emptying).rejected == 2
     assert loads.count() == 0

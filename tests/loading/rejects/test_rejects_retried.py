@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
@@ -16,7 +19,7 @@ from penstock.core.values.job import LoadRules, Transform
 from penstock.core.values.names import parse_table_name
 from penstock.loading.copy.copy import CopySession
 from support.files import write_to
-from support.loads import Loads, find_sums, target
+from support.loads import IMPATIENT, Loads, find_sums, target
 from support.modes import mode_target
 
 if TYPE_CHECKING:
@@ -133,7 +136,7 @@ def test_retry_does_not_bring_back_what_was_truncated_since(loads: Loads, ledger
     outcome = loads.run(target(path, into="child"), rules=REJECT)
     loads.run(mode_target(write(tmp_path / "g", "id,parent", ["3,"]), "truncate", into="child"))
     loads.execute("INSERT INTO parent VALUES (7)")
-    with pytest.raises(TargetError, match="has emptied or replaced table"):
+    with pytest.raises(TargetError, match="has emptied, replaced or synced table"):
         ledger.retry(run_id(outcome))
     assert loads.rows("child") == [(3, None)]
 
@@ -492,9 +495,42 @@ def test_records_of_a_table_that_a_later_load_has_emptied_are_not_retried(
     load_id = run_id(loads.run(target(path, into="tree", format="csv"), rules=REJECT))
     later = write(tmp_path / "later", "id,parent", ["5,"])
     later_id = run_id(loads.run(mode_target(later, mode, into="tree", format="csv")))
-    with pytest.raises(TargetError, match=f"load {later_id} has emptied or replaced table") as caught:
+    with pytest.raises(TargetError, match=f"load {later_id} has emptied, replaced or synced table") as caught:
         ledger.retry(load_id)
     assert f"penstock rejects {load_id} --discard" in str(caught.value.hint)
+    assert loads.rows("tree") == [(5, None)]
+
+
+def test_records_that_waited_for_a_load_that_empties_the_table_are_not_stored(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """The retry has looked before that load was complete."""
+    path = write(tmp_path / "tree", "id,parent", ["1,", "x,1"])
+    load_id = run_id(loads.run(target(path, into="tree", format="csv"), rules=REJECT))
+    (file,) = ledger.write_rejects(load_id, tmp_path / "r.csv")
+    file.write_text("id,parent\n2,\n")
+    later = write(tmp_path / "later", "id,parent", ["5,"])
+    loads.execute(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF NEW.id = 5 THEN PERFORM pg_advisory_xact_lock_shared(47); END IF; RETURN NULL; END $$;"
+        "CREATE TRIGGER wait AFTER INSERT ON tree FOR EACH ROW EXECUTE FUNCTION wait()"
+    )
+
+    def await_wait(event: str) -> None:
+        while not loads.execute(f"SELECT FROM pg_stat_activity WHERE wait_event = '{event}'"):
+            time.sleep(0.01)
+
+    with psycopg.connect(loads.conninfo, autocommit=True) as holder, ThreadPoolExecutor(2) as pool:
+        holder.execute("SELECT pg_advisory_lock(47)")
+        job = mode_target(later, "truncate", into="tree", format="csv")
+        emptying = pool.submit(loads.run, job, rules=replace(IMPATIENT, atomic=True))
+        await_wait("advisory")
+        retrying = pool.submit(ledger.retry, load_id, file)
+        await_wait("relation")
+        holder.execute("SELECT pg_advisory_unlock_all()")
+        assert emptying.result().rows == 1
+        with pytest.raises(TargetError, match="has emptied, replaced or synced table"):
+            retrying.result()
     assert loads.rows("tree") == [(5, None)]
 
 
@@ -512,6 +548,36 @@ def test_records_of_a_transform_are_transformed(loads: Loads, ledger: LedgerView
     file.write_text("id,parent\n2,\n")
     assert (ledger.retry(load_id, file).rows, loads.count("child")) == (1, 3)
     assert sorted(row[0] for row in loads.rows("child")) == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WITH gone AS (DELETE FROM child WHERE id < 0) INSERT INTO child SELECT id::int, NULL FROM :staging",
+        "INSERT INTO child SELECT id::int, NULL FROM :staging -- and those not matched by source",
+    ],
+)
+def test_transform_that_changes_other_rows_is_not_run_on_the_rejected_records_alone(
+    loads: Loads, ledger: LedgerView, tmp_path: Path, text: str
+) -> None:
+    """It would delete the rows of all records that were not rejected."""
+    path = write(tmp_path / "file", "id,parent", ["1,", "2", "3,"])
+    job = mode_target(path, "append", into="child", transform=Transform(name="t.sql", text=text), format="csv")
+    load_id = run_id(loads.run(job, rules=REJECT))
+    with pytest.raises(TargetError, match="cannot be retried"):
+        ledger.retry(load_id)
+    assert loads.count("child") == 2
+
+
+def test_statement_is_not_run_for_records_that_are_all_refused_again(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """It stores a row also for none."""
+    sql = Transform(name="t.sql", text="INSERT INTO child SELECT count(*), NULL FROM :staging")
+    path = write(tmp_path / "file", "id,parent", ["1,", "2", "3,"])
+    job = mode_target(path, "append", into="child", transform=sql, format="csv")
+    load_id = run_id(loads.run(job, rules=REJECT))
+    assert (ledger.retry(load_id).left, loads.rows("child")) == (1, [(2, None)])
 
 
 def test_records_of_an_atomic_load_are_inserted(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:

@@ -408,7 +408,7 @@ class LoadRules:
     @property
     def is_repeating(self) -> bool:
         """Return whether objects may be loaded although another ledger has recorded them."""
-        return self.again or self.emptied != "error"
+        return self.again or self.emptied == "load"
 
     @property
     def skips_unreadable(self) -> bool:

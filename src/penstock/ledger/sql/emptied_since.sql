@@ -1,4 +1,4 @@
--- emptied_since.sql: the last later load that emptied or replaced one of a load's tables, or a table whose partition it is
+-- emptied_since.sql: the last later load that emptied, replaced or synced one of a load's tables, or a parent of it
 -- returns ("table", load_id); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f emptied_since.sql
 \set emptying_event `cat parts/emptying_event.sql`
@@ -16,7 +16,12 @@ SELECT pg_catalog.concat_ws('.', nullif(o.target_schema, ''), o.target_table) AS
   JOIN ONLY :"ledger".targets AS t ON t.load <> former.id
   JOIN ONLY :"ledger".loads AS l ON l.id = t.load
  WHERE former.id = :'load'
-   AND :emptying_event > former.event
+   AND coalesce(
+           :emptying_event,
+           CASE
+               WHEN l.state = 'complete' AND l.meaning -> 'targets' -> t.number ->> 'mode' = 'sync' THEN l.event
+           END
+       ) > former.event
    AND (
            (t.target_schema = o.target_schema AND t.target_table = o.target_table)
         OR :target_oid = o.oid

@@ -241,7 +241,7 @@ def _is_loaded(
     if not known or rules.changed == "load":
         return False
     if rules.changed == "skip":
-        return True
+        return not _is_lost(item, known, emptied=emptied, rules=rules)
     raise _changed_since_it_was_loaded(item, known[-1], is_updating=is_updating)
 
 

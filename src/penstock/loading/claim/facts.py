@@ -242,7 +242,7 @@ def check_objects(
     unseen = [each.action == "new" or each.is_changed for each in decision.objects]
     works = list(compress(facts.works, unseen))
     refuse_other_dialects(works, tools.sources, tools.warnings, depth=depth, targets=plan.targets)
-    _check_renamed(facts, decision, tools)
+    _check_renamed(facts, decision, tools, keeps_changed=plan.job.rules.changed == "skip")
     check_importable(plan, list(compress(facts.works, [each.is_part for each in decision.objects])), tools)
 
 
@@ -260,19 +260,22 @@ def check_importable(plan: LoadPlan, works: Sequence[PlannedObject], tools: Load
         route.check_importable(works, tools.sources)
 
 
-def _check_renamed(facts: ClaimFacts, decision: LoadDecision, tools: LoadTools) -> None:
+def _check_renamed(facts: ClaimFacts, decision: LoadDecision, tools: LoadTools, *, keeps_changed: bool) -> None:
     """Warn if a new object was loaded into the same table under another name.
 
-    Raises TargetError if the load itself has committed rows of it, and the other name is gone.
+    Raises TargetError if the load itself has committed rows of it, and the other name is gone or that of another file.
+    `keeps_changed` is whether the load keeps what it has loaded of changed files.
     """
-    renamed, listed = facts.found.renamed, {item.uri for item in facts.items}
+    renamed, listed = facts.found.renamed, {item.uri: item.version for item in facts.items}
     found = []
     for work, each in zip(facts.works, decision.objects, strict=True):
         if each.action != "new" or each.item.number not in renamed:
             continue
         other, load_id = renamed[each.item.number]
         if load_id == facts.found.running:
-            if work.target.fills_table and other not in listed:
+            is_kept = work.target.fills_table or (keeps_changed and other in listed)
+            # A hard link has the same version.
+            if is_kept and listed.get(other) != each.item.version:
                 raise _renamed_meanwhile(each.item.uri, other, load_id)
         elif each.number in decision.unshared:
             found.append(each.item)

@@ -21,7 +21,7 @@ from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import OtherObject, find_others, move_end, read_coverage, read_ranges
 from penstock.ledger.locks import find_workers
 from penstock.ledger.targets import drop_landing, drop_ranges, find_landings
-from penstock.ledger.values import Claim, Coverage
+from penstock.ledger.values import UNKNOWN_CHECKSUM, Claim, Coverage
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, ObjectDecision, group_objects
 from penstock.loading.claim.facts import FactsReader, map_tables, read_targets
 from penstock.loading.claim.member import Member
@@ -49,7 +49,6 @@ class ClaimedLoad:
     skipped: int
     # The rows that earlier runs of this load have committed, including those in landing tables.
     rows_before: int = 0
-    rows_committed: int = 0
     # The tables created for the load, by their names in the job.
     created: Mapping[TableName, CreatedTable] = field(default_factory=dict)
     landings: tuple[TargetLanding, ...]
@@ -289,7 +288,9 @@ class ClaimWriter:
             return work
         # If nothing is committed, do not read the object to compare it: a pipe can be read only once.
         state = format_of(work.target).compare(work, committed, self._tools) if has_records else "changed"
-        is_stored = any(row.rows or row.suppressed for row in committed)
+        # What triggers have stored elsewhere is not counted if the server imported the object.
+        is_moved = work.target.allows_suppressed_rows and any(row.checksum == UNKNOWN_CHECKSUM for row in committed)
+        is_stored = is_moved or any(row.rows or row.suppressed for row in committed)
         if state == "changed" and is_stored and not work.has_positions:
             raise _changed(work, claim)
         with in_transaction(connection, "resuming an object that has changed"):
@@ -355,7 +356,6 @@ class ClaimWriter:
             left=decision.left,
             skipped=decision.skipped,
             rows_before=sum(each.rows for number, each in coverage.items() if number not in landed),
-            rows_committed=sum(each.coverage.rows for each in objects.values()),
             created=facts.created,
             landings=landings,
             tables=map_tables(plan, tables, facts.created, landings),

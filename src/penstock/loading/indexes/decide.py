@@ -186,6 +186,7 @@ def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: IndexPlanF
         (not is_whole, "it is not valid"),
         (key.cast_owner is not None, f'functions of "{key.cast_owner}" compare its columns'),
         (is_own and facts.rejects, _REJECTING),
+        (not is_own and facts.job.landing.deletes, "--mode sync deletes rows that it may refer to"),
     )
 
 

@@ -26,6 +26,7 @@ from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.sql import fetch_one, table_identifier
 from penstock.core.values.mode import Where
+from penstock.core.values.names import quote_table
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import has_all
 from penstock.ledger.ledger import finish
@@ -63,7 +64,7 @@ from penstock.loading.land.partition import (
 )
 from penstock.loading.land.staging import Staging
 from penstock.loading.land.sync import describe_cascades, find_foreign_keys, refuse_reached
-from penstock.loading.plan.modes import explain_emptying
+from penstock.loading.plan.modes import explain_rejected
 from penstock.loading.values.plan import TargetPlan
 
 _FOREIGN_KEY_VIOLATION = "23503"
@@ -126,6 +127,12 @@ class Replacement(LandingMethod):
             return landing
         if is_there:
             self._context.drop(landing.record)
+        elif found is not None:
+            raise TargetError(
+                f'table "{name}" is in the way, and is not of this load',
+                detail="A load has left it of which the ledger has no record, as after the ledger was dropped.",
+                hint=f"Run DROP TABLE {quote_table(name)}; and then the same command.",
+            )
         self._context.begin_anew(landing)
         oid = self._create(landing, name.name)
         self._enforce_early(landing, definition, oid)
@@ -197,12 +204,7 @@ class Replacement(LandingMethod):
             tables = (table_identifier(landing.facts.name), table_identifier(landing.table))
             (is_emptying,) = fetch_one(self._connection, query.format(*tables))
         if is_emptying:
-            load_id = self._context.claim.load_id
-            raise explain_emptying(
-                landing.target.job,
-                detail="All records were rejected.",
-                hint=f"See penstock rejects {load_id}. If the table is to be empty, use --emptied load.",
-            )
+            raise explain_rejected(landing.target.job, self._context.claim.load_id)
 
     def list_locks(self) -> dict[int, LockMode]:
         """Return an ACCESS EXCLUSIVE lock for each table to be replaced and each table that it refers to, by OID.
@@ -428,10 +430,12 @@ def check_landings(targets: Sequence[TargetPlan], connection: Connection, *, led
 
 def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan], connection: Connection) -> None:
     """Raise TargetError if a sync or a replacement would remove rows of a target that is a partition or a parent."""
-    removes = target.landing.deletes or target.landing.where == "replacement"
+    # A staged target is truncated at the end, when rows are in tables that COPY fills.
+    truncates_late = target.landing.truncates and target.is_staged and any(each.fills_table for each in targets)
+    removes = target.landing.deletes or target.landing.where == "replacement" or truncates_late
     if target.facts is None or not removes or len(targets) == 1:
         return
-    verb = "sync" if target.landing.deletes else "replace"
+    verb = "sync" if target.landing.deletes else "truncate" if truncates_late else "replace"
     line = read_partition_line(connection, [target.facts.oid])
     for other in targets:
         # The facts of a new partition are those of its parent, and it is attached behind the others.
@@ -441,7 +445,7 @@ def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan],
                 f'cannot {verb} table "{target.table}" and fill table "{other.table}" by the same load',
                 detail=f"One is a partition of the other, so that the {verb} would remove rows of both.",
                 hint="Run two loads."
-                if verb == "replace"
+                if verb != "sync"
                 else f'Name all sources in the target "{target.table}", or run two loads.',
             )
 

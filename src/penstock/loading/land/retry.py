@@ -10,6 +10,7 @@ stored.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from penstock.core.catalogue.tables import LoadedTable
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import FileLocation, PenstockError, TargetError, UsageError
 from penstock.core.slotted import slotted
+from penstock.core.values.job import TargetJob
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.ledger import commit_durably, taken_over
@@ -138,7 +140,9 @@ def _refuse_other_settings(load_id: str, load: RejectingLoad, tools: LoadTools) 
     """Raise TargetError if the session would read dates, times or intervals in another way than the load has."""
     # The tables are found without search_path.
     now = {name: value for name, value in tools.connect.input_settings.items() if name != "search_path"}
-    if changes := find_other_settings(json.loads(load.meaning)["settings"], now):
+    meaning = json.loads(load.meaning)
+    # A prune has removed the details of a load without rejected records.
+    if "settings" in meaning and (changes := find_other_settings(meaning["settings"], now)):
         raise TargetError(
             f"load {load_id} has read its values by other settings",
             detail="\n".join(changes),
@@ -257,6 +261,7 @@ def _find_landed(
             hint=f"Write them to a file with penstock rejects {load_id} --reject-file PATH, correct that, and load it"
             " with the load's own options.",
         )
+    _refuse_transform(job.targets[landed.number], table)
     columns = dict.fromkeys(loaded_columns(load.meaning, landed.number))
     columns |= dict.fromkeys(name for _, form in forms.values() for name in form.column_map.columns)
     staging = TableName(schema=_TEMPORARY, name=f"penstock_retry_{landed.number}")
@@ -268,6 +273,21 @@ def _find_landed(
         facts=facts,
         statement=STATEMENTS[staged.job.landing.statement](connection, staged),
     )
+
+
+# Matches the parts of a transform by which it may change rows that have no staged record.
+_BEYOND_STAGED = re.compile(r"\b(by\s+source|delete|truncate)\b", re.IGNORECASE)
+
+
+def _refuse_transform(target: TargetJob, table: TableName) -> None:
+    """Raise TargetError if a target's transform may change rows of records that a retry does not stage."""
+    if target.transform is not None and _BEYOND_STAGED.search(target.transform.text):
+        raise TargetError(
+            f'rejected records of table "{table}" cannot be retried',
+            detail=f'Transform "{target.transform.name}" may also change or delete rows that have no staged record, '
+            "and a retry stages only the rejected ones.",
+            hint="Correct the file, and load it as a whole with --changed load.",
+        )
 
 
 class _Retry:
@@ -313,6 +333,9 @@ class _Retry:
             with self._session.between_copies() as connection:
                 self._note_corrected(connection)
                 left = self._store.count(connection)
+                # A load may have emptied the table while the records waited for its lock.
+                if (emptied := self._store.find_emptied(connection)) is not None:
+                    raise _outdated(self._claim.load_id, *emptied)
             # This commit must be durable, because the load has no later commit that flushes the WAL.
             self._session.execute(commit_durably())
         return RetryOutcome(load_id=self._claim.load_id, rows=self._rows, suppressed=self._suppressed, left=left)
@@ -447,15 +470,15 @@ class _Retry:
             self._make_table(staged)
             sent += len(rejects)
             refused |= {_key(reject): reject for reject in self._send(rejects).rejects}
-        if not sent:
-            return 0
-        with self._session.between_copies() as connection:
-            counts, reasons = self._store_staged(statement, connection)
-            hold_count(staged.facts.name, counts.staged + len(reasons), records=sent - len(refused))
-            landed = counts.landed(number=staged.number, target_oid=staged.facts.oid)
-            add_counts(connection, self._schema, self._claim.load_id, landed)
-        self._rows += counts.inserted + counts.updated
-        self._suppressed += counts.suppressed
+        reasons: dict[_Key, Reason] = {}
+        if sent > len(refused):
+            with self._session.between_copies() as connection:
+                counts, reasons = self._store_staged(statement, connection)
+                hold_count(staged.facts.name, counts.staged + len(reasons), records=sent - len(refused))
+                landed = counts.landed(number=staged.number, target_oid=staged.facts.oid)
+                add_counts(connection, self._schema, self._claim.load_id, landed)
+            self._rows += counts.inserted + counts.updated
+            self._suppressed += counts.suppressed
         settled = 0
         for rejects in read():
             again = [refused[_key(reject)] for reject in rejects if _key(reject) in refused]
@@ -509,7 +532,7 @@ def _find_corrected(before: Sequence[Reject], after: Sequence[Reject]) -> Iterat
 
 def _outdated(load_id: str, table: str, later: str) -> TargetError:
     return TargetError(
-        f'load {later} has emptied or replaced table "{table}" since load {load_id}',
+        f'load {later} has emptied, replaced or synced table "{table}" since load {load_id}',
         detail="The rejected records belong to what the table had before.",
         hint=f"Delete them with penstock rejects {load_id} --discard, or write them to a file with --reject-file and"
         " load that file.",

@@ -17,7 +17,7 @@ from penstock.core.catalogue.staging import (
     lock_landing_table,
     make_landing_table,
 )
-from penstock.core.catalogue.tables import LoadedTable, send_check
+from penstock.core.catalogue.tables import LoadedTable, is_empty, send_check
 from penstock.core.connect.connection import CAN_FLUSH_STATISTICS, Connection
 from penstock.core.connect.errors import hint_missing_right, in_transaction, translate_errors
 from penstock.core.errors import DataError, PenstockError, TargetError
@@ -35,6 +35,7 @@ from penstock.loading.land.merge_sorting import check_constraints_at_once
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges, StagedRecords
 from penstock.loading.land.refusals import check_types
 from penstock.loading.land.sync import MissingRows, describe_cascades, refuse_reached
+from penstock.loading.plan.modes import explain_rejected
 from penstock.loading.values.plan import TargetPlan
 
 # The violations of a unique and of an exclusion constraint, which a row that is to be deleted may cause.
@@ -141,13 +142,26 @@ class Staging(LandingMethod):
         """
         for landing in self._landings:
             self._lock(landing)
-        truncate_due(self._context, [each for each in self._landings if each.target.landing.truncates])
+        truncated = [each for each in self._landings if each.target.landing.truncates]
+        filled = [each for each in truncated if not is_empty(self._connection, each.facts.oid)]
+        truncate_due(self._context, truncated)
         # Check before the merges too, because they use facts of the table as it was when the load began.
         self._check_tables()
         counts = self._merge_all(note_statement)
+        self._refuse_emptying(filled, counts)
         self._check_tables()
         self._report_statistics()
         return counts
+
+    def _refuse_emptying(self, filled: Sequence[TargetLanding], counts: Sequence[LandedCounts]) -> None:
+        """Raise TargetError if a table with rows would be empty, because all records were rejected.
+
+        `filled` are the truncated targets whose tables had rows.
+        """
+        rules, stored = self._plan.job.rules, {each.number: each.inserted + each.suppressed for each in counts}
+        for landing in filled if rules.on_error == "reject" and rules.emptied != "load" else ():
+            if not stored.get(landing.record.number):
+                raise explain_rejected(landing.target.job, self._context.claim.load_id)
 
     def _lock(self, landing: TargetLanding) -> None:
         """Before the merge, take the lock that dropping the staging table needs.

@@ -105,6 +105,15 @@ def explain_emptying(job: TargetJob, *, detail: str, hint: str | None) -> Target
     )
 
 
+def explain_rejected(job: TargetJob, load_id: str) -> TargetError:
+    """Return the error for a load that would empty a table because all its records were rejected."""
+    return explain_emptying(
+        job,
+        detail="All records were rejected.",
+        hint=f"See penstock rejects {load_id}. If the table is to be empty, use --emptied load.",
+    )
+
+
 def check_types(job: TargetJob, facts: TableFacts | None, objects: Sequence[SourceObject], *, is_typed: bool) -> None:
     """Raise UsageError or SourceError if --types asks to find types in the files' values, and that cannot be done.
 

@@ -3,8 +3,16 @@
 -- psql -v oid=2662 -f merge_key_columns.sql
 --
 -- Strategies 1 and 3 of a btree operator class are < and = (stratnum.h). The collation is null for types without one.
+-- From PostgreSQL 18 on, a NOT NULL constraint may be NOT VALID; attnotnull is true then, too.
 SELECT a.attname::text AS name,
-       a.attnotnull AS is_not_null,
+       a.attnotnull AND NOT EXISTS (
+           SELECT
+             FROM pg_catalog.pg_constraint AS c
+            WHERE c.conrelid = i.indrelid
+              AND c.contype = 'n'
+              AND NOT c.convalidated
+              AND a.attnum = ANY (c.conkey)
+       ) AS is_not_null,
        ln.nspname::text AS collation_schema,
        l.collname::text AS collation,
        fn.nspname::text AS class_schema,

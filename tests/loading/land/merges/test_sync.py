@@ -66,6 +66,29 @@ def _codes(outcome: LoadOutcome) -> list[str]:
     return [notice.code for notice in outcome.warnings]
 
 
+def test_foreign_keys_to_the_table_hold_although_indexes_are_rebuilt(loads: Loads, tmp_path: Path) -> None:
+    """They rely on another index than that of the key. Rows that they refer to are not deleted, and nothing is."""
+    loads.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD UNIQUE (k), ADD id int UNIQUE")
+    loads.execute("UPDATE t SET id = k; CREATE TABLE orders (id int REFERENCES t (id)); INSERT INTO orders VALUES (0)")
+    path = _write(tmp_path / "f.csv", range(1, 20))
+    with pytest.raises(PenstockError, check=has_code("23503")):
+        loads.run(_sync(path), rules=replace(IMPATIENT, indexes="rebuild"))
+    assert loads.count() == 20
+    loads.execute("TRUNCATE orders")
+    assert loads.run(_sync(path), rules=replace(IMPATIENT, indexes="rebuild")).deleted == 1
+
+
+@pytest.mark.part("rest")
+def test_row_with_a_null_key_stays_although_a_constraint_says_that_there_is_none(
+    loads18: Loads, tmp_path: Path
+) -> None:
+    """From PostgreSQL 18 on, NOT NULL may be NOT VALID: it holds for new rows alone."""
+    loads18.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ALTER k DROP NOT NULL, ADD UNIQUE (k)")
+    loads18.execute("INSERT INTO t VALUES (NULL, 'kept'); ALTER TABLE t ADD CONSTRAINT n NOT NULL k NOT VALID")
+    outcome = loads18.run(_sync(_write(tmp_path / "f.csv", range(20))))
+    assert (outcome.deleted, loads18.count()) == (0, 21)
+
+
 def test_rows_that_the_files_do_not_have_are_deleted(loads: Loads, tmp_path: Path) -> None:
     """The others are updated or inserted; the outcome counts each."""
     outcome = loads.run(_sync(_write(tmp_path / "f.csv", range(2, 22))), batch_bytes=1)
