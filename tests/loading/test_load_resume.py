@@ -529,8 +529,10 @@ def append_text(path: Path, text: str) -> None:
         stream.write(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
 
 
-def cut_short_whole(loads: Loads, folder: Path, *, name: str, is_terminated: bool = True) -> Path:
-    """Load a folder whose first file is committed whole, and whose second ends the load; return the first."""
+def cut_short_whole(
+    loads: Loads, folder: Path, *, name: str, is_terminated: bool = True, by_folder: bool = False
+) -> Path:
+    """Load two files, or their folder. The first is committed whole, and the second ends the load. Return the first."""
     folder.mkdir()
     path = folder / name
     text = write(folder / "text", rows=ROWS + 100).read_text()
@@ -541,7 +543,7 @@ def cut_short_whole(loads: Loads, folder: Path, *, name: str, is_terminated: boo
     write(folder / "2", bad=1500)
     for _ in range(20):
         with pytest.raises(DataError):
-            loads.run(target([path, folder / "2"]), sessions=1, batch_bytes=BATCH)
+            loads.run(target(folder if by_folder else [path, folder / "2"]), sessions=1, batch_bytes=BATCH)
         if loads.execute("SELECT bool_or(has_end) FROM penstock.ranges WHERE object = 0") == [(True,)]:
             return path
         loads.execute("TRUNCATE t; DELETE FROM penstock.loads")
@@ -612,6 +614,33 @@ def test_file_that_grew_stays_as_it_was_loaded_when_told(loads: Loads, tmp_path:
     assert numbers(loads) == list(range(ROWS))
     with pytest.raises(TargetError, match="has changed since it was loaded"):
         loads.run(sources)
+
+
+def test_rotated_file_is_not_loaded_under_its_new_name_while_its_load_is_unfinished(
+    loads: Loads, tmp_path: Path
+) -> None:
+    """Its rows are committed already, and another file has its name now."""
+    path = cut_short_whole(loads, tmp_path / "folder", name="1", by_folder=True)
+    path.rename(path.with_name("1-old"))
+    write(path, rows=3)
+    write(path.parent / "2")
+    before = loads.count()
+    with pytest.raises(TargetError, match="under another name, which this load has begun to load"):
+        loads.run(target(path.parent), rules=replace(IMPATIENT, changed="skip"))
+    assert loads.count() == before
+
+
+def test_changed_file_is_not_kept_as_it_was_loaded_if_its_table_was_emptied(loads: Loads, tmp_path: Path) -> None:
+    """Nothing of it is there to be kept."""
+    path = write(tmp_path / "1")
+    loads.run(target(path))
+    append_text(path, "1,new\n")
+    skip = replace(IMPATIENT, changed="skip")
+    assert loads.run(target(path), rules=skip).objects_skipped == 1
+    loads.execute("TRUNCATE t")
+    with pytest.raises(TargetError, match="was emptied after objects were loaded into it"):
+        loads.run(target(path), rules=skip)
+    assert loads.run(target(path), rules=replace(skip, emptied="load")).rows == ROWS + 1
 
 
 @pytest.mark.part("rest")
