@@ -107,8 +107,12 @@ def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
     return None if row is None else int(row[0])
 
 
-def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
+def insert_ranges(
+    schema: str, claim: Claim, ranges: Sequence[CommittedRange], *, is_under_savepoints: bool = False
+) -> sql.Composed:
     """Return a statement by which a transaction records the ranges of objects that it commits.
+
+    With `is_under_savepoints`, the rows have transactions of their own, so that none is recorded.
 
     The statement locks the objects' rows, as a foreign key would: a session that removes an object waits for this
     transaction, and then sees the ranges. If an object is no longer part of the load, the statement fails
@@ -116,15 +120,16 @@ def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -
     """
     return compose_query(
         "INSERT INTO {ranges} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"
-        " rejected, form, member) SELECT {load}::uuid,"
+        " rejected, form, member, transaction) SELECT {load}::uuid,"
         " (SELECT o.number FROM ONLY {objects} AS o WHERE o.load = {load}::uuid AND o.number = v.object"
         " FOR KEY SHARE OF o),"
         " v.start, v.ranges::int8multirange, v.has_start, v.has_end, v.records, v.rows, v.suppressed, v.checksum,"
-        " v.rejected, v.form::jsonb, {member} FROM (VALUES {rows})"
+        " v.rejected, v.form::jsonb, {member}, {transaction} FROM (VALUES {rows})"
         " AS v (object, start, ranges, has_start, has_end, records, rows, suppressed, checksum, rejected, form)",
         schema,
         load=sql.Literal(claim.load_id),
         member=sql.Literal(claim.member),
+        transaction=sql.SQL("NULL::xid8" if is_under_savepoints else "pg_catalog.pg_current_xact_id()"),
         rows=sql.SQL(", ".join(map(_range_values, ranges))),
     )
 

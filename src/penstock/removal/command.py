@@ -41,8 +41,8 @@ def undo(
     Rows are known by the transactions that stored them. If some were updated, moved or deleted since then, nothing is
     removed without --partial. Triggers fire and foreign keys hold as for any DELETE. Loads with --mode append or
     insert-new can be undone, also with --create, and also if they were interrupted. A load cannot be undone if it had
-    --on-error reject or a transform, if its table has row security, if the database was restored or copied since, or if
-    its details were pruned.
+    --on-error reject or a transform, if its table has row security, if a trigger on INSERT may have updated other rows,
+    if the database was restored or copied since, or if its details were pruned.
     """
     with open_ledger(options, allows_standby=plan) as view:
         whole_id = view.find_newest(load_id, removable=not plan)

@@ -35,6 +35,8 @@ class UndoTable:
     referrers: list[str]
     # The later loads that have skipped records because rows of the table had their keys.
     skipping: list[str]
+    # The triggers on INSERT that may have changed other rows of the table when the load stored its rows.
+    writers: list[str]
     # The rows that the load has stored, by the ledger.
     rows: int
     # The records that row triggers have skipped, by the ledger. They may have stored them elsewhere.
@@ -102,9 +104,9 @@ _FORGET = "Remove the rows with a statement of your own, then run penstock loads
 def refuse_load(load_id: str, *, meaning: str, job: str | None, is_partial: bool) -> None:
     """Raise TargetError if an undo cannot remove the rows of a load, because of what the load has done.
 
-    `meaning` and `job` are the JSON texts of these columns of the ledger; `job` is None for a load from a pipe. Only
-    the job shows whether rows were stored under savepoints. An undo would not find such rows, and would take them for
-    changed rows. So `is_partial` is refused without a job.
+    `meaning` and `job` are the JSON texts of these columns of the ledger; `job` is None for a load from a pipe. An
+    earlier penstock has recorded transactions of rows under savepoints, and only the job shows that it stored such
+    rows. An undo would not find them, and would take them for changed rows. So `is_partial` is refused without a job.
     """
     if "targets" not in (found := json.loads(meaning)):
         raise _refusal(load_id, "its details were pruned")
@@ -149,7 +151,11 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool
         if each.kind == "v":
             raise _refusal(load_id, f'"{each.table}" is a view, whose triggers have stored the rows elsewhere')
         if not each.is_known:
-            raise _refusal(load_id, "an older version of penstock, or one in another database, has stored rows of it")
+            raise _refusal(
+                load_id,
+                "the ledger does not have the transactions of all its rows: an older penstock, one in another "
+                "database, or a run with --on-error reject has stored some",
+            )
         if is_imported and is_partial:
             raise _refusal(
                 load_id,
@@ -173,7 +179,19 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool
                 else "Use --partial to remove the rows of the table alone. Rows elsewhere stay, and are stored a "
                 "second time if the files are loaded again.",
             )
+        _refuse_writers(load_id, each)
     return here
+
+
+def _refuse_writers(load_id: str, table: UndoTable) -> None:
+    if table.writers and table.rows:
+        raise TargetError(
+            f'load {load_id} cannot be undone: triggers may have changed other rows of table "{table.table}", which '
+            "then look like the load's",
+            detail=f"Triggers: {', '.join(table.writers)}.",
+            hint="If they change no rows but those that are inserted, or did not fire for the load, disable them "
+            f"for the undo. {_FORGET.format(load_id)}",
+        )
 
 
 def warn_unkeyed(changes: Iterable[Change], load_id: str, tables: Iterable[UndoTable]) -> list[Notice]:
@@ -232,9 +250,8 @@ def find_difference(
             return TargetError(
                 f'load {load_id} cannot be undone: no row of it in table "{each.table}" is as it was stored',
                 detail="They were updated, moved or deleted, or an ALTER TABLE has written the table anew, as "
-                "--types widen does. Rows are not found if they were stored under savepoints, as those of a pipe with "
-                "--on-error reject, and as the server may store those that it imports. Row security or a trigger may "
-                "also keep rows.",
+                "--types widen does. Rows that the server imports may be stored under savepoints, and are then not "
+                "found. Row security or a trigger may also keep rows.",
                 hint=_FORGET.format(load_id),
             )
         if each.rows < each.stored and not is_partial:

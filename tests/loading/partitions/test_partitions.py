@@ -385,6 +385,16 @@ def test_a_partition_is_verified_and_undone(loads: Loads, tmp_path: Path) -> Non
     assert (loads.count("events"), loads.count("events_2")) == (1, 0)
 
 
+def test_an_unfinished_load_is_undone(loads: Loads, tmp_path: Path) -> None:
+    """None of its rows is in the parent yet, and its new table is dropped."""
+    with pytest.raises(PenstockError):
+        loads.run(partition(day(tmp_path / "day.csv.gz", outside=444)), batch_bytes=3000)
+    ((load_id,),) = loads.execute("SELECT id::text FROM penstock.loads")
+    assert penstock.undo(load_id, to=loads.conninfo).rows == 0
+    assert (loads.count("events"), left_tables(loads)) == (1, [])
+    assert loads.execute("SELECT id FROM penstock.loads") == []
+
+
 def test_a_load_is_resumed_by_its_id(loads: Loads, tmp_path: Path) -> None:
     """From the job that the ledger has."""
     path = day(tmp_path / "day.csv.gz", outside=444)

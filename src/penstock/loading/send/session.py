@@ -148,7 +148,8 @@ class LoadSession:
             self._end_batch()
 
     def _ledger_rows(self) -> Statement:
-        return insert_ranges(self._ledger.schema, self._claim, self._batch.committed_ranges())
+        ranges, rejects = self._batch.committed_ranges(), self._keeper is not None
+        return insert_ranges(self._ledger.schema, self._claim, ranges, is_under_savepoints=rejects)
 
     def _commit_batch(self) -> None:
         """Commit what was sent since the last commit, with its ledger rows."""

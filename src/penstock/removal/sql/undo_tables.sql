@@ -4,7 +4,13 @@
 --
 -- The system column xmin has the lower 32 bits of a transaction's number. After 2^31 later transactions another
 -- transaction may have the same xmin. A ledger of an older version has no column `transaction`. Rows that were staged
--- were stored by the merge of their target, and their ranges have the transactions that staged them.
+-- were stored by the merge of their target, and their ranges have the transactions that staged them. Rows of a new table
+-- that an unfinished load fills are removed with that table.
+--
+-- A trigger on INSERT may have updated other rows of a table, which then have the load's transactions. It counts if it is
+-- enabled, or a load has disabled it, and if its function is in a language that is not known here, runs EXECUTE, or has
+-- the name of the table, a partition or a parent. No trigger has fired for a new table, which COPY fills before it
+-- replaces another one or becomes a partition.
 \set object_oid `cat ../../ledger/sql/parts/object_oid.sql`
 \set origin `cat ../../ledger/sql/parts/origin.sql`
 \set target_oid `cat ../../ledger/sql/parts/target_oid.sql`
@@ -51,6 +57,68 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
                   )
             ORDER BY l.event
        ) AS skipping,
+       ARRAY(
+           SELECT DISTINCT pg_catalog.format('%I ON %s', g.tgname, g.tgrelid::regclass)
+             FROM (
+                      SELECT DISTINCT :object_oid AS oid
+                        FROM ONLY :"ledger".objects AS o
+                       WHERE o.load = :'load'
+                         AND NOT EXISTS (
+                                 SELECT
+                                   FROM ONLY :"ledger".targets AS t
+                                  WHERE t.load = o.load
+                                    AND t.kind = 'replacement'
+                                    AND :target_oid = :object_oid
+                             )
+                  ) AS own
+            CROSS JOIN LATERAL (
+                  SELECT own.oid
+                  UNION
+                  SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(own.oid) AS p
+              ) AS line (oid)
+             JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = line.oid
+             JOIN pg_catalog.pg_proc AS f ON f.oid = g.tgfoid
+             JOIN pg_catalog.pg_language AS l ON l.oid = f.prolang
+            CROSS JOIN LATERAL pg_catalog.regexp_split_to_array(pg_catalog.lower(f.prosrc), '[^[:alnum:]_$]+') AS words
+            WHERE g.tgtype & 4 <> 0
+              AND (
+                      g.tgenabled <> 'D'
+                   OR EXISTS (
+                          SELECT
+                            FROM ONLY :"ledger".changes AS h
+                           WHERE h.kind = 'trigger'
+                             AND h.relation_oid = g.tgrelid
+                             AND h.name = g.tgname::text
+                      )
+                  )
+              AND l.lanname NOT IN ('internal', 'c')
+              AND (
+                      l.lanname <> 'plpgsql'
+                   OR 'execute' = ANY (words)
+                   OR EXISTS (
+                          SELECT
+                            FROM (
+                                     SELECT s.oid
+                                     UNION
+                                     SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(s.oid) AS p
+                                     UNION
+                                     SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(s.oid) AS a
+                                     UNION
+                                     SELECT i.inhparent FROM pg_catalog.pg_inherits AS i WHERE i.inhrelid = s.oid
+                                 ) AS named_line
+                            JOIN pg_catalog.pg_class AS named ON named.oid = named_line.oid
+                           WHERE pg_catalog.lower(named.relname) = ANY (words)
+                              OR (
+                                     named.relname ~ '[^[:alnum:]_$]'
+                                 AND pg_catalog.strpos(
+                                         pg_catalog.lower(f.prosrc),
+                                         pg_catalog.lower(pg_catalog.replace(named.relname, '"', '""'))
+                                     ) > 0
+                                 )
+                      )
+                  )
+            ORDER BY 1
+       ) AS writers,
        pg_catalog.sum(s.rows)::int8 AS rows,
        pg_catalog.sum(s.suppressed)::int8 AS suppressed,
        pg_catalog.bool_and(s.transaction IS NOT NULL) AS is_known,
@@ -76,13 +144,14 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
                   o.unit = 'object' AS is_imported
              FROM ONLY :"ledger".objects AS o
              JOIN ONLY :"ledger".ranges AS r ON r.load = o.load AND r.object = o.number
+             JOIN ONLY :"ledger".loads AS l ON l.id = o.load
             WHERE o.load = :'load'
               AND (r.rows <> 0 OR r.suppressed <> 0)
               AND NOT EXISTS (
                       SELECT
                         FROM ONLY :"ledger".targets AS t
                        WHERE t.load = o.load
-                         AND t.kind = 'staging'
+                         AND (t.kind = 'staging' OR (t.kind = 'replacement' AND l.state = 'running'))
                          AND :target_oid = :object_oid
                   )
             UNION ALL
