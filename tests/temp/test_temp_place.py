@@ -396,6 +396,30 @@ def test_record_that_no_superuser_wrote_is_refused(roles: PlacedServer) -> None:
     assert roles.snapshot() == before
 
 
+def test_grant_is_refused_where_others_have_a_place(roles: PlacedServer) -> None:
+    """They could not use the new one, and PostgreSQL would move their work to the disk of the data."""
+    roles.server.execute("ALTER SYSTEM SET temp_tablespaces = 'pg_default', nvme")
+    roles.server.reload()
+    before = roles.snapshot()
+    with pytest.raises(TargetError, match="of other roles would move"):
+        roles.place(granted=("reports",))
+    assert roles.snapshot() == before
+    roles.place("role:reports")
+    roles.remove()
+    roles.server.execute("ALTER SYSTEM RESET temp_tablespaces")
+
+
+def test_a_list_that_has_the_default_is_put_back(placed: PlacedServer) -> None:
+    """PostgreSQL writes an empty name for it, and takes turns."""
+    placed.server.execute("ALTER SYSTEM SET temp_tablespaces = 'pg_default', ''")
+    placed.server.reload()
+    before = placed.snapshot()
+    placed.place()
+    placed.remove()
+    assert placed.snapshot() == before
+    placed.server.execute("ALTER SYSTEM RESET temp_tablespaces")
+
+
 def test_check_names_roles_that_may_not_use_it(roles: PlacedServer) -> None:
     """Of those for whom it is meant; the statement shown mends it."""
     roles.place(granted=("reports", "other"))

@@ -122,7 +122,7 @@ def parse_setting(text: str) -> tuple[str, ...]:
         names.append(fold_name(plain) if quoted is None else quoted.replace('""', '"'))
         position = match.end()
     # An empty name means the default tablespace. An empty list means the same.
-    return tuple(name for name in names if name)
+    return tuple(names) if any(names) else ()
 
 
 def spell_setting(names: tuple[str, ...] | None) -> str:

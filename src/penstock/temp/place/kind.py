@@ -206,7 +206,8 @@ def setting_statement(scope: Scope, names: Sequence[str] | None) -> str:
     start = sql.SQL("ALTER SYSTEM")
     if scope.name is not None:
         start = sql.SQL(f"ALTER {scope.kind.upper()} {{}}").format(sql.Identifier(scope.name))  # type: ignore[assignment]
-    listed = list_identifiers(names) if names else sql.Literal("")
+    # An empty name, which means the default tablespace, can only be written as a string.
+    listed = sql.SQL(", ").join(sql.Identifier(name) if name else sql.Literal("") for name in names or ("",))
     end = sql.SQL("RESET temp_tablespaces") if names is None else sql.SQL("SET temp_tablespaces = {}").format(listed)
     return sql.SQL("{} {}").format(start, end).as_string(None)
 

@@ -31,6 +31,7 @@ from penstock.core.units import format_bytes
 from penstock.core.values.diagnosis import Diagnosis, refuse, warning
 from penstock.core.values.names import quote_name
 from penstock.core.values.temp_place import (
+    DEFAULT_TABLESPACE,
     SETTING,
     TABLESPACE,
     CheckReport,
@@ -352,6 +353,8 @@ class PlaceKeeper:
             granted=request.granted or role,
             prior=read_setting(self._control, request.scope),
         )
+        if known is None and request.granted and request.scope.kind != "role":
+            self._refuse_displacing(placement)
         found = find_tablespace(self._control)
         if known is not None and not known.is_same_as(placement):
             raise TargetError(
@@ -371,6 +374,17 @@ class PlaceKeeper:
         for remark in list_remarks(path, place, directory):
             self._tell(remark)
         return known or replace(placement, shares_disk=directory is not None and bool(directory.shared))
+
+    def _refuse_displacing(self, placement: Placement) -> None:
+        """Raise TargetError if roles that are not granted have another place now: PostgreSQL would skip the new one."""
+        server = read_setting(self._control, Scope(kind="server"))
+        former = placement.prior or server or ()
+        if any(name not in ("", DEFAULT_TABLESPACE) for name in former):
+            raise TargetError(
+                "temporary work of other roles would move to the default tablespace of their databases",
+                detail=f"It goes to {spell_setting(former)} now, and only granted roles may use the new place.",
+                hint="Place the work of one role with --scope role:NAME, or leave --grant out.",
+            )
 
     def _look_at(self, path: PurePosixPath, place: PlaceRow) -> DirectoryFacts | None:
         if place.data_directory is None or not read_server_facts(self._control).is_local:

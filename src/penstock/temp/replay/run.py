@@ -292,7 +292,7 @@ def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_sup
             # Check only a given name. In a stored setting, PostgreSQL ignores tablespaces that are missing or not
             # granted.
             check_place(connection, value)
-    names = parse_setting(value) or (DEFAULT_TABLESPACE,)
+    names = tuple(name or DEFAULT_TABLESPACE for name in parse_setting(value) or ("",))
     directory = facts.directories.get(names[0]) if server.is_local else None
     return Place(
         names=names,
