@@ -17,6 +17,7 @@ from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import ServerError
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules
 from penstock.loading.loader import Loader
+from penstock.loading.values.plan import ForeseenLoad
 from penstock_lab.topology.relay import Relay
 from support.codes import has_code
 from support.loads import Loads, target
@@ -109,7 +110,7 @@ def test_a_connection_lost_at_a_look_before_the_load_is_waited_out(
         plan = loader.plan(job)
         relay.cut_at(3)
         if step == "space":
-            assert loader.forecast_volume(plan, device="disk", free_bytes=0).is_short
+            assert loader.forecast_volume(ForeseenLoad(plan=plan), device="disk", free_bytes=0).is_short
         else:
             assert loader.foresee(plan).steps["settings"]
 

@@ -231,19 +231,30 @@ def _find_known(
     connection: Connection, ledgers: Ledgers, other: OtherLedger, arrays: Mapping[str, Any]
 ) -> list[_KnownTable] | None:
     """Return at most one table of the load that another ledger has recorded; None if that ledger cannot be used."""
-    if not other.may_read:
+    if not can_trust(connection, other):
         return None
     query = _compose_known(_KNOWN_ELSEWHERE, ledgers, other=sql.Identifier(other.schema, "objects"))
     try:
         with translate_errors("looking up what another ledger has recorded"):
+            return fetch_as(connection, _KnownTable, query, arrays)
+    except TargetError:
+        # The other ledger's version has other columns.
+        return None
+
+
+def can_trust(connection: Connection, other: OtherLedger) -> bool:
+    """Return whether this role may read another ledger, and trusts its owner. Raises ServerError."""
+    if not other.may_read:
+        return False
+    try:
+        with translate_errors("looking for the owner of another ledger"):
             refuse_foreign(
                 other.schema,
                 fetch_rows(connection, "ledger/state", LedgerRelation, schema=other.schema, tables=sorted(TABLES)),
             )
-            return fetch_as(connection, _KnownTable, query, arrays)
     except TargetError:
-        # The other ledger's owner is not trusted, or its version has other columns.
-        return None
+        return False
+    return True
 
 
 def _compose_known(text: LiteralString, ledgers: Ledgers, **parts: sql.Composable) -> sql.Composed:

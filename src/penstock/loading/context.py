@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -21,6 +21,7 @@ from penstock.loading.warned import WarningLog
 if TYPE_CHECKING:
     from penstock.core.catalogue.settings import LeasedSetting
     from penstock.loading.plan.settings import LoadSettings
+    from penstock.loading.values.objects import PlannedObject
     from penstock.loading.yielding.brake import Brake
     from penstock.settings.backend import SettingsBackend
 
@@ -212,11 +213,11 @@ class Lease(Protocol):
     def settings(self) -> tuple[LeasedSetting, ...]:
         """Return the values of each changed setting before, during and after the load. Call this after `release`."""
 
-    def look(self) -> LoadSettings:
-        """Return which settings the load would change, or why it would change none. Nothing is changed."""
+    def look(self, works: Sequence[PlannedObject]) -> LoadSettings:
+        """Return which settings a load of these objects would change, or why none. Nothing is changed."""
 
-    def take(self) -> None:
-        """Change the settings."""
+    def take(self, works: Sequence[PlannedObject]) -> None:
+        """Change the settings for a load of these objects."""
 
     def release(self, *, is_patient: bool) -> None:
         """Restore the settings. If `is_patient` is true, retry after transient errors for the time of --retry-for."""

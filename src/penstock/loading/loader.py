@@ -38,6 +38,7 @@ from penstock.loading.plan.space import SpaceGuard
 from penstock.loading.plan_load import PlanTools, plan_load
 from penstock.loading.run import run_load
 from penstock.loading.steps.order import plan_steps
+from penstock.loading.steps.step import find_left
 from penstock.loading.values.objects import all_objects
 from penstock.loading.values.outcome import BadRecord, CheckOutcome, LoadOutcome, LoadProgress
 from penstock.loading.values.plan import ForeseenLoad, LoadPlan
@@ -231,16 +232,18 @@ class Loader(Closing):
         with self._hearing() as heard:
             tools = self._leasing(plan, replace(self._tools(plan), warnings=heard))
             outlook = self._in_session(partial(foresee_load, plan, tools))
-            steps = self._in_session(partial(plan_steps, plan, tools)) if plan.targets else {}
+            steps = self._in_session(partial(plan_steps, plan, tools, outlook)) if plan.targets else {}
         return ForeseenLoad(plan=plan, steps=steps, outlook=outlook, notices=(*plan.notices, *heard.notices))
 
-    def forecast_volume(self, plan: LoadPlan, *, device: str, free_bytes: int) -> DiskForecast:
+    def forecast_volume(self, foreseen: ForeseenLoad, *, device: str, free_bytes: int) -> DiskForecast:
         """Return how many bytes a planned load is expected to add to a server that has all its files on one volume.
 
         `device` is the name of the volume, and `free_bytes` are the bytes that are free on it now; both are part of the
         result. Raises ServerError.
         """
-        forecast = partial(SpaceGuard().forecast_volume, plan, all_objects(plan.targets))
+        plan, outlook = foreseen.plan, foreseen.outlook
+        works = all_objects(plan.targets) if outlook is None else find_left(plan, outlook)
+        forecast = partial(SpaceGuard().forecast_volume, plan, works)
         return self._in_session(partial(forecast, device=device, free_bytes=free_bytes))
 
     def run(

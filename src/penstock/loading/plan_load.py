@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.changes.tables.copied import refuse_copied
-from penstock.changes.tables.look import refuse_missing
+from penstock.changes.tables.look import refuse_changed_elsewhere, refuse_missing
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
+from penstock.core.catalogue.tables import refuse_creation
 from penstock.core.checks import check_columns, check_sequences
 from penstock.core.closing import log_notice
 from penstock.core.connect.connection import Connection, ConnectionFactory
@@ -161,7 +162,11 @@ def _as_read_again(job: LoadJob) -> LoadJob:
         autovacuum="keep",
         freeze="never",
     )
-    targets = tuple(replace(each, types="text", add_columns=False, missing="default") for each in job.targets)
+    # Of a table that exists, create decides like add_columns how records become columns, and adds none.
+    targets = tuple(
+        replace(each, types="text", create=each.create or each.add_columns, add_columns=False, missing="default")
+        for each in job.targets
+    )
     return replace(job, rules=rules, targets=targets)
 
 
@@ -192,12 +197,13 @@ def _begin_asking(inputs: Inputs, connection: Connection, tools: PlanTools) -> B
 
 
 def _look_into_ledgers(ledgers: Ledgers, inputs: Inputs, connection: Connection) -> None:
-    """Raise TargetError if a table lacks an index that an earlier load dropped, or if another ledger knows it."""
+    """Raise TargetError if an earlier load left a table changed, or if another ledger knows it."""
     if inputs.oids and ledgers.exists:
         refuse_copied(connection, refuse_missing(connection, ledgers.schema, inputs.oids), inputs.oids)
     if ledgers.others and not inputs.job.rules.is_repeating:
         tables, items = collect_objects(inputs.targets)
         refuse_known_elsewhere(connection, ledgers, tables, items)
+    refuse_changed_elsewhere(connection, ledgers.others, inputs.oids)
 
 
 def _plan_targets(inputs: Inputs, connection: Connection, tools: PlanTools, notices: list[Notice]) -> TargetOrder:
@@ -209,6 +215,8 @@ def _plan_targets(inputs: Inputs, connection: Connection, tools: PlanTools, noti
             planned.append(plan_target(gathered, rules, server))
     targets = stage_together([target for target, _ in planned], is_atomic=rules.atomic)
     _refuse_denied(targets, role=server.user)
+    for table in {target.table.schema: target.table for target in targets if target.facts is None}.values():
+        refuse_creation(connection, table)
     # A definition cannot be read while another session has locked the table against readers, so retry these reads.
     read_definitions = partial(
         with_lock_retries,

@@ -16,12 +16,19 @@ import psycopg
 
 from penstock.changes.tables.copied import refuse_copied
 from penstock.changes.tables.definition import PublicationRow
-from penstock.changes.tables.look import describe_change, group_attached, read_missing, refuse_missing
+from penstock.changes.tables.look import (
+    describe_change,
+    group_attached,
+    read_missing,
+    refuse_changed_elsewhere,
+    refuse_missing,
+)
 from penstock.changes.values import Change
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.catalog import ask_server_facts, check_loadable, find_foreign_partitions, find_table
 from penstock.core.catalogue.locking import LOCK_NOT_AVAILABLE, with_lock_retries
 from penstock.core.catalogue.settings import recognise_flavour, recognise_managers
+from penstock.core.catalogue.tables import refuse_creation
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.endpoints import is_rds_endpoint
 from penstock.core.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
@@ -254,6 +261,10 @@ def inspect_table(
     """
     facts = find_table(connection, name)
     if facts is None:
+        try:
+            refuse_creation(connection, name)
+        except TargetError as error:
+            return TableInspection(asked=name, refusal=refusal_of(error, "table"))
         return TableInspection(asked=name)
 
     def look() -> tuple[TableCosts | None, tuple[str, ...]]:
@@ -278,6 +289,7 @@ def inspect_table(
                 missing = read_missing(connection, ledger_schema, facts.oid)
             if not is_repeating:
                 refuse_known_elsewhere(connection, ledgers, {facts.oid: facts.name})
+            refuse_changed_elsewhere(connection, ledgers.others, [facts.oid])
     except TargetError as error:
         refusal = refusal_of(error, "table")
     return TableInspection(
@@ -437,7 +449,7 @@ def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> l
         if described is None or storage is None:
             findings += judge_disks(space)
         else:
-            findings += judge_volume(space.disks[0], storage, described)
+            findings += judge_volume(space.disks[0], storage, described, is_ignored=space.is_ignored)
     return findings
 
 
@@ -501,10 +513,18 @@ def examine_load(
     with Loader(connect, request.housekeeping, sources=sources or SourceReader) as loader:
         foreseen = loader.foresee(loader.plan(request.job))
         instance = None if aws is None else aws.instance
-        if instance is not None and instance.storage is not None and instance.storage.free_bytes is not None:
+        # What is left of objects that would be resumed is not known.
+        actions = ("new",) if foreseen.outlook is None else foreseen.outlook.actions
+        is_known = "new" in actions and "resume" not in actions
+        if (
+            is_known
+            and instance is not None
+            and instance.storage is not None
+            and instance.storage.free_bytes is not None
+        ):
             device = f"the storage of {instance.identifier}"
-            volume = loader.forecast_volume(foreseen.plan, device=device, free_bytes=instance.storage.free_bytes)
-            space = DiskSpace(disks=(volume,))
+            volume = loader.forecast_volume(foreseen, device=device, free_bytes=instance.storage.free_bytes)
+            space = DiskSpace(disks=(volume,), is_ignored=request.job.rules.ignore_space)
             foreseen = replace(foreseen, steps={**foreseen.steps, SpaceCheck.name: space})
         return LoadExamination(foreseen=foreseen, routes=_find_routes(foreseen.plan))
 

@@ -296,10 +296,11 @@ def _judge_rights(found: Inspection, *, creates: bool) -> Iterator[Diagnosis]:
             "wait events of other sessions, standby lag and autovacuum are hidden from this role",
             f"GRANT pg_read_all_stats TO {user};",
         )
-    if not rights.may_create_table and found.table is not None and found.table.facts is None:
-        where = quote_name(found.table.asked.schema or rights.creation_schema or "public")
+    is_absent = found.table is not None and found.table.facts is None and found.table.asked.schema is None
+    if not rights.may_create_table and is_absent:
+        where = quote_name(rights.creation_schema or "public")
         yield Diagnosis(
-            severity="refusal" if creates and found.table.asked.schema is None else "note",
+            severity="refusal" if creates else "note",
             code="rights",
             claim="--create will not work in the schema where unqualified tables are created",
             remedy=f"GRANT CREATE ON SCHEMA {where} TO {user};",
@@ -312,6 +313,8 @@ def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Diagnosis]:
         return
     if table.facts is None:
         yield from filter(None, [check_table(table.asked, exists=False, creates=creates)])
+        if creates and table.refusal is not None:
+            yield table.refusal
         return
     text = f'"{table.facts.name}" can be loaded into'
     yield table.refusal or ok("table", text)
@@ -376,17 +379,19 @@ def _judge_room(disk: DiskForecast) -> Diagnosis:
     return Diagnosis(severity=severity, code="disks", claim=f"{disk.device}: {describe_disk(disk)}")
 
 
-def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) -> Iterator[Diagnosis]:
+def judge_volume(
+    volume: DiskForecast, storage: Storage, found: RdsDescription, *, is_ignored: bool = False
+) -> Iterator[Diagnosis]:
     """Yield a finding on whether the load fits on the storage of an RDS instance, which may grow automatically.
 
     `volume` is the storage with the bytes that are free and the bytes that the load needs. `storage` is the same
-    storage as AWS describes it, and `found` the description of the server.
+    storage as AWS describes it, and `found` the description of the server. `is_ignored` is --ignore-space.
     """
     if not volume.needs:
         text = "the disk space that the load needs is not known: a source has no known size, or no record"
         yield note("disks", text)
         return
-    if not volume.is_short:
+    if not volume.is_short or is_ignored:
         yield _judge_room(volume)
         return
     size_gib = storage.size_gib or 0

@@ -88,6 +88,7 @@ def report_object(report: StorageReport) -> dict[str, Any]:
         "seen_in": report.seen_in,
         "demand": summary,
         "candidates": [{**asdict(each), "command": _command(each, report)} for each in report.candidates],
+        "pending_changes": [] if report.instance is None else report.instance.pending_changes,
     }
 
 

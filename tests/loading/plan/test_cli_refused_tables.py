@@ -188,6 +188,13 @@ REFUSED = {
         options="--mode replace",
         message="a table that this load creates would stop",
     ),
+    "no right to create a table in the schema": Refused(
+        setup="CREATE SCHEMA s;",
+        options="--create",
+        grants="USAGE ON SCHEMA s",
+        into="s.t",
+        message='permission denied to create table "s.t"',
+    ),
     "no right on the schema": Refused(
         setup="CREATE SCHEMA s; CREATE TABLE s.t (a int, b text);",
         grants="INSERT ON s.t",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.core.errors import ServerError, TargetError
-from penstock.core.values.job import LoadRules
+from penstock.core.values.job import LoadJob, LoadRules
+from penstock.loading.plan.space import DiskSpace
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
@@ -69,3 +71,21 @@ def test_load_that_takes_more_than_half_is_warned_of(loads: Loads, disk: SmallDi
     assert outcome.rows == ROWS
     (warning,) = outcome.warnings
     assert (warning.code, "more than half of what is free on tmpfs" in warning.message) == ("disk-short", True)
+
+
+@pytest.mark.part("rest")
+def test_plan_counts_what_is_not_loaded_yet(loads: Loads, disk: SmallDisk, tmp_path: Path) -> None:
+    """As the load does: the loaded file takes no room once more."""
+    job = target(write(tmp_path / "file"), format="csv", has_header=False)
+    disk.resize(80 * 2**20)
+    loads.run(job, sessions=1)
+    disk.resize(44 * 2**20)
+    small = tmp_path / "small"
+    small.write_text("1,x\n")
+    both = replace(job, sources=(*job.sources, str(small)))
+    with loads.loader() as loader:
+        foreseen = loader.foresee(loader.plan(LoadJob(targets=(both,), rules=IMPATIENT)))
+    assert not any(notice.code == "disk-short" for notice in foreseen.notices)
+    space = foreseen.find_part(DiskSpace)
+    assert space is None or not space.is_refusing
+    assert loads.run(both, sessions=1).rows == 1

@@ -21,11 +21,12 @@ from penstock.loading.steps import upkeep as vacuum
 from support.loads import IMPATIENT, Loads, share_ledger, target, upkeep_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from penstock.core.catalogue.settings import LeasedSetting
     from penstock.core.connect.connection import Connection
+    from penstock.loading.values.objects import PlannedObject
     from penstock.loading.values.plan import VacuumStep
 
 # As many as the collector of a busy machine may need.
@@ -331,7 +332,7 @@ class TakenLease:
     lease_id: str | None = "0"
     settings: tuple[LeasedSetting, ...] = ()
 
-    def take(self) -> None:
+    def take(self, works: Sequence[PlannedObject]) -> None:
         """Nothing is changed."""
 
     def release(self, *, is_patient: bool) -> None:

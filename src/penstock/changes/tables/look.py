@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -24,9 +25,11 @@ from penstock.changes.tables.parts import (
     read_index_record,
 )
 from penstock.changes.values import Change, Missing
+from penstock.core.catalogue.catalog import read_partition_line
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import TargetError
+from penstock.ledger.lookup import OtherLedger, can_trust
 from penstock.ledger.schema import has_ledger
 
 # The state of a record's object. gone: the table does not exist. there: the object exists as before. begun: the index
@@ -167,6 +170,33 @@ def refuse_missing(connection: Connection, schema: str, oids: Sequence[int] | No
             "missing with penstock repair --forget-missing NAME; until then nothing is loaded into the table.",
         )
     return [change for change in changes if change.is_copied]
+
+
+def refuse_changed_elsewhere(connection: Connection, others: Iterable[OtherLedger], oids: Sequence[int]) -> None:
+    """Raise TargetError if a load of another ledger has changed one of these tables, and has not restored it.
+
+    Their partitions, and the tables whose partitions they are, count too. A load of this ledger would take the changed
+    table for what the user has made. With --mode replace, for example, what the other load has dropped would be lost.
+    This is a look, and no lock. A ledger that cannot be read, or is not trusted, is passed over. Raises ServerError.
+    """
+    trusted = [other for other in others if can_trust(connection, other)] if oids else []
+    line = set(read_partition_line(connection, oids)) if trusted else set()
+    for other in trusted:
+        try:
+            changes = read_changes(connection, other.schema)
+        except TargetError:
+            # The ledger's version has other columns, or the role may not read its changes.
+            continue
+        # A foreign key of another table that refers to one of these is no change of it.
+        involving = [each for each in changes if not each.is_copied and line & {each.target_oid, each.relation_oid}]
+        for change in involving:
+            left = dict.fromkeys(describe_change(each) for each in changes if each.target_oid == change.target_oid)
+            raise TargetError(
+                f'table "{change.target}" is changed by load {change.load_id} of the ledger in schema "{other.schema}"',
+                detail=f"Recorded as changed: {', '.join(left)}.",
+                hint="Wait until that load has ended. If it has, run penstock repair --ledger-schema "
+                f"{shlex.quote(other.schema)}.",
+            )
 
 
 def find_missing(connection: Connection, schema: str) -> list[Missing]:

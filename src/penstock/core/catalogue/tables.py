@@ -121,8 +121,8 @@ def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
     """Truncate a table that has no rows, in the caller's transaction, and return whether it was truncated.
 
     Other sessions that use the table wait until the transaction ends. The table is not truncated if its lock is not
-    granted within 2 s, if its name now belongs to another table, or if it has triggers for TRUNCATE. Tables that
-    inherit from it are not truncated. Needs TRUNCATE on the table. Raises ServerError.
+    granted within 2 s, if its name now belongs to another table, if it has triggers for TRUNCATE, or if the role lacks
+    TRUNCATE. Tables that inherit from it are not truncated. Raises ServerError.
     """
     name = table_identifier(table.name)
     with translate_errors(f"locking table {table.name}"):
@@ -133,10 +133,11 @@ def truncate_empty(connection: Connection, table: LoadedTable) -> bool:
                 connection.execute(f"SET LOCAL lock_timeout = '{_EMPTYING_PATIENCE_S}s'".encode())
                 connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(name))
                 connection.execute("SET LOCAL lock_timeout TO DEFAULT")
-        except psycopg.errors.LockNotAvailable:
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege):
             return False
         found = connection.execute(
-            "SELECT %(name)s::pg_catalog.regclass::pg_catalog.oid = %(oid)s AND NOT EXISTS ("
+            "SELECT %(name)s::pg_catalog.regclass::pg_catalog.oid = %(oid)s"
+            " AND pg_catalog.has_table_privilege(%(oid)s::pg_catalog.oid, 'TRUNCATE') AND NOT EXISTS ("
             " SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = %(oid)s AND tgtype & 32 <> 0 AND NOT tgisinternal)",
             {"name": name.as_string(connection), "oid": table.oid},
         ).fetchone()
@@ -235,6 +236,35 @@ def _require_creation_schema(connection: Connection, name: TableName) -> str:
             hint=f"Name the schema: --into SCHEMA.{name}.",
         )
     return schema
+
+
+def refuse_creation(connection: Connection, name: TableName) -> None:
+    """Raise TargetError if the role may not create a table with this name, or the schema that it names.
+
+    A name without a schema is not checked. Raises ServerError.
+    """
+    query = """
+        SELECT n.nspname IS NOT NULL,
+               COALESCE(
+                   pg_catalog.has_schema_privilege(n.oid, 'CREATE'),
+                   pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
+               )
+          FROM (SELECT) AS one
+          LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = %s
+    """
+    if name.schema is None:
+        return
+    with translate_errors("looking up the right to create a table"):
+        has_schema, may_create = fetch_one(connection, query, [name.schema])
+    if not may_create:
+        what = f'a table in schema "{name.schema}"' if has_schema else f'schema "{name.schema}"'
+        raise TargetError(
+            f'permission denied to create table "{name}": the role may not create {what}',
+            hint="Have the schema's owner grant CREATE on it."
+            if has_schema
+            else "Have the database's owner create it, and grant CREATE on it.",
+            sqlstate="42501",
+        )
 
 
 def _has_schema(connection: Connection, schema: str) -> bool:

@@ -237,7 +237,7 @@ class TableInspection:
     facts: TableFacts | None = None
     costs: TableCosts | None = None
     publications: tuple[str, ...] = ()
-    # Why COPY cannot load the table, None if it can.
+    # Why COPY cannot load the table, or why a load cannot create it; None if it can.
     refusal: Diagnosis | None = None
     # The indexes and keys that loads have dropped and not rebuilt yet, and the ids of these loads.
     lacking: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from penstock.ledger.rejects import RejectStore
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.space import DiskSpace, describe_shortage, note_disk
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
-from penstock.loading.values.objects import PlannedObject, all_objects
+from penstock.loading.values.objects import PlannedObject
 from penstock.loading.values.outcome import LoadOutcome
 from penstock.loading.values.plan import LoadPlan
 from penstock.loading.values.types import ColumnChange
@@ -123,9 +123,12 @@ class SpaceCheck(Step):
     def plan(self, facts: PlanFacts) -> DiskSpace | None:
         """Return how much the load will add to each of the server's disks. Warn of a disk that may become full.
 
-        Return None if nothing is known of the disks, for example because the server runs on another machine.
+        Return None if nothing is known of the disks, for example because the server runs on another machine, or of what
+        is left of the objects, because they would be resumed.
         """
-        disks = _forecast(facts.plan, all_objects(facts.plan.targets), facts.tools, facts.connection)
+        if "resume" in facts.outlook.actions:
+            return None
+        disks = _forecast(facts.plan, facts.works, facts.tools, facts.connection)
         for notice in filter(None, map(note_disk, disks)):
             facts.tools.warnings.add(notice)
         return DiskSpace(disks=disks, is_ignored=facts.plan.job.rules.ignore_space) if disks else None

@@ -22,8 +22,8 @@ from penstock.core.host.process import holding_interrupts
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.settings import LoadSettings
 from penstock.loading.plan.space import estimate_wal
-from penstock.loading.values.objects import all_objects
-from penstock.loading.values.plan import LoadPlan
+from penstock.loading.values.objects import PlannedObject
+from penstock.loading.values.plan import LoadPlan, total_size
 from penstock.settings.decide import BULK_LOAD, choose_auto, find_profile, is_too_small
 from penstock.settings.lease import LeaseRequest, refuse_obstacle
 
@@ -57,13 +57,15 @@ class LoadLease:
         self._taken: LeaseReport | None = None
         self._is_again = False
         self._settings: tuple[LeasedSetting, ...] = ()
+        self._works: Sequence[PlannedObject] = ()
 
-    def look(self) -> LoadSettings:
-        """Return which settings the load would change, or why none. Change nothing.
+    def look(self, works: Sequence[PlannedObject]) -> LoadSettings:
+        """Return which settings the load would change, or why none. Change nothing. `works` are the objects to load.
 
         Raises PenstockError if the user named a profile and the settings cannot be read. With `auto`, the error is the
         reason in the result.
         """
+        self._works = works
         backend: SettingsBackend | None = None
         try:
             if self._is_too_small():
@@ -92,13 +94,14 @@ class LoadLease:
         """Return the values of each setting before, during and after the lease. Empty until the lease is released."""
         return self._settings
 
-    def take(self) -> None:
-        """Take a lease and change the settings, if some are to be changed.
+    def take(self, works: Sequence[PlannedObject]) -> None:
+        """Take a lease and change the settings, if some are to be changed. `works` are the objects to load.
 
         Raises PenstockError if the user named a profile. With `auto`, an error becomes a warning. It also becomes a
         warning if this object has released a lease before. Then a failover has lost the end of the load, and the new
         primary gets the missing rows without a lease.
         """
+        self._works = works
         if self._is_too_small():
             return
         try:
@@ -220,7 +223,7 @@ class LoadLease:
 
     def _is_too_small(self) -> bool:
         """Return whether `auto` changes no settings because the load is small. Then the server is not asked."""
-        return self._choice == "auto" and is_too_small(self._plan.size_bytes)
+        return self._choice == "auto" and is_too_small(total_size(work.source for work in self._works))
 
     def _request(self) -> LeaseRequest:
         expected_wal_bytes, wal_free_bytes = self._expect()
@@ -239,8 +242,7 @@ class LoadLease:
             places = read_table_storage(connection, oids)
         path = places[0].wal_path
         disk = measure_disk(Path(path)) if self._is_local and path is not None else None
-        works = all_objects(self._plan.targets)
-        return estimate_wal(works, places), None if disk is None else disk.free_bytes
+        return estimate_wal(self._works, places), None if disk is None else disk.free_bytes
 
 
 def _join(taken: Sequence[SettingResult], released: Sequence[SettingResult]) -> tuple[LeasedSetting, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from penstock.core.connect.connection import Connection
 from penstock.core.values.accounts import PlanPart
 from penstock.ledger.rejects import RejectStore
+from penstock.ledger.values import LedgerOutlook
 from penstock.loading.context import LoadTools
 from penstock.loading.land.context import LandingContext, truncate_first
 from penstock.loading.steps.changes import Changes
@@ -87,13 +88,13 @@ def make_steps(plan: LoadPlan, tools: LoadTools) -> tuple[Step, ...]:
     )
 
 
-def plan_steps(plan: LoadPlan, tools: LoadTools, connection: Connection) -> dict[str, PlanPart]:
+def plan_steps(plan: LoadPlan, tools: LoadTools, outlook: LedgerOutlook, connection: Connection) -> dict[str, PlanPart]:
     """Return what each step will do, by the step's name, without steps that have nothing to show.
 
-    Raises PenstockError.
+    `outlook` is what the load would do with each object. Raises PenstockError.
     """
     parts: dict[str, PlanPart] = {}
     for step in make_steps(plan, tools):
-        if (part := step.plan(PlanFacts(plan, tools, connection, parts))) is not None:
+        if (part := step.plan(PlanFacts(plan, tools, connection, outlook, parts))) is not None:
             parts[step.name] = part
     return parts

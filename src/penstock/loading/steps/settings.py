@@ -14,6 +14,7 @@ from penstock.core.values.accounts import Rows
 from penstock.loading.claim.decide import NothingToDo
 from penstock.loading.context import LoadTools
 from penstock.loading.steps.step import PlanFacts, RunningLoad, Step
+from penstock.loading.values.objects import all_objects
 from penstock.loading.values.outcome import LoadOutcome
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ class SettingsStep(Step):
         self._lease = tools.lease
         self._is_done = False
 
-    def plan(self, facts: PlanFacts) -> LoadSettings | None:  # noqa: ARG002 (a step's)
+    def plan(self, facts: PlanFacts) -> LoadSettings | None:
         """Return which of the server's settings the load would change, None if --settings does not ask for it."""
-        return None if self._lease is None else self._lease.look()
+        return None if self._lease is None else self._lease.look(facts.works)
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Take the lease, which changes the settings, then restore settings that killed loads have left changed.
@@ -61,7 +62,9 @@ class SettingsStep(Step):
         noted = load.claimed.server_holds
         if self._lease is not None:
             if load.lease_id is None:
-                self._lease.take()
+                # With --join, objects are claimed later. Complete objects count, as their records may be merged yet.
+                is_joint, own = load.plan.job.rules.join, load.claimed.objects
+                self._lease.take(all_objects(load.plan.targets) if is_joint else [*own.values()])
             load.lease_id = self._lease.lease_id
             # Read the holds after the lease is taken, because a failed try to take it may have left the note of another
             # lease.

@@ -9,10 +9,12 @@ from typing import ClassVar, Literal, TypeVar
 from penstock.changes.context import Report
 from penstock.core.connect.connection import Connection
 from penstock.core.values.accounts import PlanPart
+from penstock.ledger.values import LedgerOutlook
 from penstock.loading.claim.decide import NothingToDo
 from penstock.loading.claim.write import ClaimedLoad
 from penstock.loading.context import LoadTools
 from penstock.loading.tally import Tally
+from penstock.loading.values.objects import PlannedObject, all_objects
 from penstock.loading.values.outcome import LoadOutcome
 from penstock.loading.values.plan import LoadPlan
 
@@ -29,17 +31,30 @@ When = Literal["sent", "stored"]
 class PlanFacts:
     """What `Step.plan` is given: the plan, what earlier steps will do, and a session to read further facts.
 
-    `parts` has what the earlier steps have returned from `plan`, by their names.
+    `outlook` is what the load would do with each object, and `parts` has what the earlier steps have returned from
+    `plan`, by their names.
     """
 
     plan: LoadPlan
     tools: LoadTools
     connection: Connection
+    outlook: LedgerOutlook
     parts: Mapping[str, PlanPart]
+
+    @property
+    def works(self) -> list[PlannedObject]:
+        """Return the objects that are not loaded yet. One that would be resumed counts as if it were new."""
+        return find_left(self.plan, self.outlook)
 
     def find_part(self, kind: type[_Part]) -> _Part | None:
         """Return the member of `parts` that has class `kind`, None if no earlier step has returned one."""
         return next((part for part in self.parts.values() if isinstance(part, kind)), None)
+
+
+def find_left(plan: LoadPlan, outlook: LedgerOutlook) -> list[PlannedObject]:
+    """Return the objects of a plan that are not loaded yet. One that would be resumed counts as if it were new."""
+    works = zip(all_objects(plan.targets), outlook.actions, strict=True)
+    return [work for work, action in works if action in ("new", "resume")]
 
 
 @dataclass(slots=True)
