@@ -81,7 +81,11 @@ class _LoadRun:
         self._plan = load.plan
         self._tools = load.tools
         self._format_check = FormatCheck(load.tools.warnings, load.plan.notices)
-        self._value_check = ValueCheck(load.tools.warnings, load.tools.connect.date_order)
+        self._value_check = ValueCheck(
+            load.tools.warnings,
+            load.tools.connect.date_order,
+            is_rejecting=load.plan.job.rules.on_error == "reject",
+        )
 
     def run(self, claimed: Claimed) -> LoadOutcome:
         load = self._load

@@ -15,6 +15,8 @@ from support.loads import Loads
 from support.typed import make_target, types_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.loading.values.outcome import CheckOutcome, LoadOutcome
 
 Write = Any
@@ -267,6 +269,34 @@ def test_hint_has_the_rows_removed_before_the_table_is_altered(loads: Loads, wri
     loads.execute(hint.partition("run: ")[2].partition(";")[0])
     loads.run(_append(path))
     assert loads.rows() == [("01067",)]
+
+
+def _hint_of(loads: Loads, path: Path, **options: Any) -> str:
+    return loads.run(_append(path, **options), rules=LoadRules(retry_for=0, again=True)).warnings[-1].hint or ""
+
+
+def test_hint_fits_what_the_mode_leaves(loads: Loads, write: Write) -> None:
+    """One file alone would remove the rows of the others, and existing keys are skipped; a check has stored nothing."""
+    loads.execute("CREATE TABLE t (k int PRIMARY KEY, a numeric(9,2))")
+    path = write("k,a\n1,1.005\n")
+    for mode, end in (("truncate", "again."), ("upsert", "again, with --again."), ("sync", "again, with --again.")):
+        key = {} if mode == "truncate" else {"key": "k"}
+        hint = _hint_of(loads, path, mode=mode, **key)
+        assert hint.startswith("If that matters, run: ALTER TABLE ")
+        assert f"run the same command {end}" in hint
+    loads.execute("TRUNCATE t")
+    assert "penstock undo" in _hint_of(loads, path, mode="insert-new", key="k")
+    checked = loads.check(_append(path)).warnings[-1].hint or ""
+    assert "before the load." in checked
+    assert "undo" not in checked
+
+
+def test_hint_for_a_partition_names_the_column_of_its_parent(loads: Loads, write: Write) -> None:
+    """PostgreSQL alters the type of no inherited column."""
+    loads.execute("CREATE TABLE p (a numeric(9,2)) PARTITION BY RANGE (a); CREATE TABLE t PARTITION OF p DEFAULT")
+    hint = _hint_of(loads, write("a\n1.005\n"))
+    assert "give the column of the partitioned table a type that keeps it, such as numeric," in hint
+    assert "--types widen" not in hint
 
 
 def test_check_and_rejecting_loads_warn_too(loads: Loads, write: Write) -> None:

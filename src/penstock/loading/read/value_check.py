@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shlex
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.units import format_count
@@ -39,6 +40,9 @@ _LOST: Final = {
     "blanks": "blanks beyond its length",
 }
 
+# The modes of loads that can be undone.
+_UNDOABLE: Final = ("append", "insert-new")
+
 
 @dataclass(slots=True)
 class _ChangedValues:
@@ -64,9 +68,13 @@ class ValueCheck:
     Each block counts once. Any thread may call its methods.
     """
 
-    def __init__(self, warnings: WarningLog, order: DateOrder) -> None:
+    def __init__(
+        self, warnings: WarningLog, order: DateOrder, *, stores: bool = True, is_rejecting: bool = False
+    ) -> None:
         self.warnings = warnings
         self._order = order
+        # Whether the values are stored, which a check does not, and whether refused records are rejected.
+        self._stores, self._is_rejecting = stores, is_rejecting
         self._lock = threading.Lock()
         # The values found, by table, column, and whether the change is about the order of dates.
         self._found: dict[tuple[str, str, bool], _ChangedValues] = {}
@@ -97,7 +105,8 @@ class ValueCheck:
         with self._lock:
             found, self._found = self._found, {}
         for each in sorted(found.values(), key=lambda each: each.position):
-            self.warnings.add(_compose_notice(each, self._order))
+            way = partial(_describe_way, stores=self._stores, is_rejecting=self._is_rejecting)
+            self.warnings.add(_compose_notice(each, self._order, way))
 
     def _add(self, changes: Iterable[_native.Change], block: Block, work: PlannedObject, encoder: Encoder) -> None:
         codec = python_codec(encoder.spec.encoding)
@@ -113,7 +122,9 @@ class ValueCheck:
                     known.add(found)
 
 
-def _compose_notice(found: _ChangedValues, order: DateOrder) -> Notice:
+def _compose_notice(
+    found: _ChangedValues, order: DateOrder, describe_way: Callable[[_ChangedValues, str], str]
+) -> Notice:
     target, line, uri = found.work.target, found.position[1], found.work.source.uri
     seen = DecidingValue(uri=uri, line=line, value=found.value).shown
     more = f" and {format_count(found.count - 1)} more" if found.count > 1 else ""
@@ -132,11 +143,8 @@ def _compose_notice(found: _ChangedValues, order: DateOrder) -> Notice:
             hint=f"{how} DateStyle for this load: PGOPTIONS='-c datestyle=ISO,DMY', or MDY or YMD.",
         )
     kept = suggest_kept("" if column is None else column.base.name, found.value)
-    change = f"run: ALTER TABLE {quote_table(target.table)} ALTER COLUMN {quote_name(found.column)} TYPE {kept};"
-    if column is not None and column.is_domain:
-        # Another type would drop the domain's constraints, so the user must decide about them.
-        change = f"give the column a type or a domain that keeps it, such as {kept},"
-    can_widen = target.facts is not None and found.column in widenable(target.facts) and not format_of(target).is_typed
+    is_widenable = target.facts is not None and found.column in widenable(target.facts)
+    can_widen = is_widenable and not _is_part(target) and not format_of(target).is_typed
     widen = " --types widen does so before a load." if can_widen and target.job.types != "widen" else ""
     lost = " and ".join(_LOST[each] for number, each in enumerate(CHANGES) if found.lost & 1 << number)
     return Notice(
@@ -144,12 +152,41 @@ def _compose_notice(found: _ChangedValues, order: DateOrder) -> Notice:
         message=f"{name} does not keep {lost}, as its type is {type_name}: {seen}{more}",
         uri=uri,
         line=line,
-        hint=f"If that matters, {_describe_way(target, change)}.{widen}",
+        hint=f"If that matters, {describe_way(found, kept)}.{widen}",
     )
 
 
-def _describe_way(target: TargetPlan, change: str) -> str:
-    """Return how to load the file again into a column that was changed. An undo finds no row of an altered table."""
-    if LANDINGS[target.job.mode].adds:
-        return f"first remove what is loaded (penstock undo ID), then {change} and load the file again"
-    return f"{change} and load the file again, with --again"
+def _is_part(target: TargetPlan) -> bool:
+    """Return whether the table is or becomes a partition, of which the parent decides the types."""
+    return target.is_partition or (target.facts is not None and target.facts.is_partition)
+
+
+def _describe_change(found: _ChangedValues, kept: str) -> str:
+    """Return how to give a column the type `kept`."""
+    target = found.work.target
+    column = table_after_creation(target).column(found.column)
+    if _is_part(target):
+        return f"give the column of the partitioned table a type that keeps it, such as {kept},"
+    if column is not None and column.is_domain:
+        # Another type would drop the domain's constraints, so the user must decide about them.
+        return f"give the column a type or a domain that keeps it, such as {kept},"
+    return f"run: ALTER TABLE {quote_table(target.table)} ALTER COLUMN {quote_name(found.column)} TYPE {kept};"
+
+
+def _describe_way(found: _ChangedValues, kept: str, *, stores: bool, is_rejecting: bool) -> str:
+    """Return how to load the values into a column of type `kept`.
+
+    An undo finds no row of an altered table. A load of one file alone could remove the rows of the others.
+    """
+    target, change, again = found.work.target, _describe_change(found, kept), "run the same command again"
+    if not stores:
+        is_new = target.facts is None
+        return (
+            f"create the table with a column of type {kept} before the load" if is_new else f"{change} before the load"
+        )
+    if target.job.mode not in _UNDOABLE:
+        return f"{change} and {again}{'' if LANDINGS[target.job.mode].is_fresh else ', with --again'}"
+    if is_rejecting or target.job.transform is not None or (target.is_staged and target.job.mode == "append"):
+        return f"first delete the rows of the load by a statement of your own, then {change} and {again}, with --again"
+    partition = " and the partition" if target.is_partition else ""
+    return f"first remove what is loaded (penstock undo ID){partition}, then {change} and {again}"

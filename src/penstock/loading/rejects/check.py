@@ -74,7 +74,7 @@ class _LoadCheck:
         self._sessions: list[CopySession] = []
         self._began_s = tools.clock()
         self._format_check = format_check = FormatCheck(tools.warnings, plan.notices)
-        self._value_check = ValueCheck(tools.warnings, tools.connect.date_order)
+        self._value_check = ValueCheck(tools.warnings, tools.connect.date_order, stores=False)
         work = all_objects(plan.targets)
         self._feed = BlockFeed(
             work,
