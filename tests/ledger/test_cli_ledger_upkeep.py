@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,7 +86,20 @@ def test_prune_keeps_what_prevents_loading_twice(penstock: Run, loads: Loads, tm
     assert after["files"] == before["files"]
     again = loads.run(target(path))
     assert (again.objects_skipped, again.rows) == (1, 0)
+    # A copy in its place, as by rsync -a: the ledger has no checksums any more.
+    shutil.copy2(path, tmp_path / "copy")
+    (tmp_path / "copy").replace(path)
+    assert loads.run(target(path)).objects_skipped == 1
     assert penstock("loads", "prune", "--older-than", "90d", *where).out.startswith("pruned 0 loads")
+
+
+def test_loads_of_a_table_are_found_by_its_name_as_sql_has_it(penstock: Run, loads: Loads, tmp_path: Path) -> None:
+    """Quoted, with dots and capitals, or as the list shows it."""
+    loads.execute('CREATE TABLE "Or.ders" (a int, b text)')
+    path = write_to(tmp_path / "f.csv", "a,b\n1,x\n")
+    loads.run(target(path, into='"Or.ders"'))
+    for name in ('"Or.ders"', 'public."Or.ders"', 'PUBLIC."Or.ders"', "public.Or.ders"):
+        assert len(penstock("loads", "--into", name, "--to", loads.conninfo, "--json").object["loads"]) == 1, name
 
 
 def test_rejected_records_are_told_until_they_are_discarded(penstock: Run, loads: Loads, bad: str) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
-from penstock.core.errors import TargetError
+from penstock.core.errors import TargetError, UsageError
 from penstock.core.sql import fetch_one, fetch_rows, run_query
 from penstock.core.values.accounts import UnreadableObject
 from penstock.core.values.names import parse_table_name
@@ -50,7 +51,11 @@ def list_loads(
     """
     found: list[LoadRecord] = []
     if find_named_ledger(connection, schema):
-        values = {"load": load_id, "since": since, "into": into, "limit": limit}
+        names = None if into is None else [into]
+        with suppress(UsageError):
+            # A name may be given as it is shown, which may be none of SQL's, or as SQL has it.
+            names = None if into is None else [into, str(parse_table_name(into))]
+        values = {"load": load_id, "since": since, "into": names, "limit": limit}
         with naming_ledger(schema), translate_errors("listing loads"):
             found = fetch_rows(connection, "ledger/loads", _make_record, ledger=schema, **values)
     is_absent = into is not None and not found and find_table(connection, parse_table_name(into)) is None

@@ -363,13 +363,18 @@ def _find_changes(meaning: str, plan: LoadPlan, tools: LoadTools, *, is_part: bo
             new_schema=None,
         )
     )
-    for was, target in zip(before, now["targets"], strict=True):
+    for was, target, plan_target in zip(before, now["targets"], plan.targets, strict=True):
         # The rights of the role decide whether records are staged, and not what is stored.
         target["landing"] = was["landing"]
         if target["dialect"]["format"] == "jsonl" and was["numbers"] and target["numbers"]:
             # A column that was added since then is one that no record names.
             target["numbers"] = {name: each for name, each in target["numbers"].items() if name in was["numbers"]}
         numbers = was["numbers"] or {}
+        is_by_name = target["dialect"]["format"] == "jsonl"
+        lacking = set(numbers) - set(target["numbers"] or numbers)
+        names = {column.name for column in plan_target.facts.columns} if plan_target.facts is not None else set()
+        if is_by_name and not is_part and lacking and lacking <= names:
+            return ["The beginning of the first file does not name all columns that the load has filled."]
         if is_part and all(numbers.get(name, each) == each for name, each in (target["numbers"] or {}).items()):
             target["numbers"] = was["numbers"]
         if target["landing"] in ("replacement", "partition"):

@@ -110,7 +110,18 @@ def test_empty_folder_stands_for_nothing_and_says_so(folder: Path) -> None:
     assert _names("today", "b.csv") == ["b.csv"]
     assert _notices("today") == ['directory "today" holds no files to load']
     (folder / "today" / "_SUCCESS").touch()
+    (folder / "today" / "_temporary").mkdir()
     assert _notices("today") == ['directory "today" holds no files to load']
+
+
+def test_link_to_a_file_that_is_gone_is_an_error(folder: Path) -> None:
+    """As if its disk were not mounted. A sync, or a replacement, would remove its rows."""
+    (folder / "in").mkdir()
+    (folder / "in" / "a.csv").write_text("1\n")
+    (folder / "in" / "b.csv").symlink_to(folder / "gone.csv")
+    for source in ("in", "in/*", "in/**"):
+        with pytest.raises(SourceError, match=r"b\.csv"):
+            _names(source)
 
 
 def test_existing_name_wins_over_its_wildcards(folder: Path) -> None:
@@ -165,13 +176,14 @@ def test_wildcard_passes_over_no_folder_that_cannot_be_listed(folder: Path) -> N
     inner = folder / "out" / "eu"
     inner.mkdir(parents=True)
     (inner / "a.csv").write_text("1\n")
-    assert _names("out/*/*.csv") == ["out/eu/a.csv"]
+    for source in ("out/*/*.csv", "out/*/a.csv"):
+        assert _names(source) == ["out/eu/a.csv"]
     uid = os.geteuid()
     folder.chmod(0o755)
     inner.chmod(0)
     try:
         os.seteuid(65534 if uid == 0 else uid)
-        for source in ("out/*/*.csv", "out/**"):
+        for source in ("out/*/*.csv", "out/*/a.csv", "out/*/in/*.csv", "out/**"):
             with pytest.raises(SourceError, match="could not list"):
                 _names(source)
     finally:

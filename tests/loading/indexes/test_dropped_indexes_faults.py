@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ import psycopg
 import pytest
 
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.core.errors import DataError, PenstockError
+from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.values.job import LoadRules
 from penstock.core.values.table import TableName
 from penstock.preflight.doctor import inspect_table
@@ -205,6 +206,24 @@ def test_doctor_names_what_a_killed_load_has_dropped(loads: Loads, path: Path) -
         assert look(ledger_schema="penstock").lacking == ('constraint "t_pkey"',)
         repair(loads.conninfo)
         assert look(ledger_schema="penstock").lacking == ()
+
+
+def test_a_load_by_another_ledger_waits_until_what_a_killed_load_dropped_is_repaired(loads: Loads, path: Path) -> None:
+    """It would replace the table by one without the indexes, which a repair could then not find."""
+    loads.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b text)")
+    die_while_loading(loads, target(path))
+    await_end_of_backends(loads)
+    other, job = Loads(loads.conninfo, ledger_schema="other"), replace(target(path), mode="replace")
+    rules = LoadRules(retry_for=0.0, again=True)
+    with pytest.raises(TargetError, match=r'is changed by load .* of the ledger in schema "penstock"') as caught:
+        other.run(job, rules=rules)
+    assert str(caught.value.detail) == 'Recorded as changed: constraint "t_pkey".'
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        look = partial(inspect_table, connection, TableName(schema=None, name="t"), user="postgres")
+        assert look(ledger_schema="other", is_repeating=True).refusal is not None
+    repair(loads.conninfo)
+    assert other.run(job, rules=rules).rows == ROWS
+    assert index_names(loads, "t") == ["t_pkey"]
 
 
 @pytest.mark.part("rest")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.core.errors import TargetError
+from penstock.core.errors import DataError, TargetError
 from penstock.core.values.job import LoadRules
 from support.files import write_to
 from support.loads import IMPATIENT, Loads
@@ -85,3 +85,17 @@ def test_a_load_whose_records_are_all_rejected_empties_no_table(loads: Loads, tm
     emptying = replace(rules, emptied="load")
     assert loads.run(mode_target(bad, mode=mode, header=False), rules=emptying).rejected == 2
     assert loads.count() == 0
+
+
+def test_a_load_whose_records_the_table_refused_says_where_to_see_why(loads: Loads, tmp_path: Path) -> None:
+    """Their rejects are rolled back with the merge."""
+    loads.execute("ALTER TABLE t ADD CHECK (a < 9)")
+    job = mode_target(write_to(tmp_path / "f.csv", "a,b\n9,y\n"), mode="truncate")
+    rules = replace(IMPATIENT, on_error="reject", atomic=True)
+    with pytest.raises(TargetError, match="would empty table") as caught:
+        loads.run(job, rules=rules)
+    assert "--on-error stop" in (caught.value.hint or "")
+    assert loads.execute("SELECT count(*) FROM penstock.rejects") == [(0,)]
+    with pytest.raises(DataError, match="t_a_check"):
+        loads.run(job, rules=replace(rules, on_error="stop"))
+    assert loads.rows() == [(1, "x")]

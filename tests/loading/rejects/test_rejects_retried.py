@@ -129,6 +129,25 @@ def test_rejects_go_in_once_the_table_takes_them(loads: Loads, ledger: LedgerVie
     assert (record.rows, item.rows, item.rejected) == (2, 2, 1)
 
 
+def test_a_retry_fires_no_triggers_that_its_load_has_disabled(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """It is refused until they are disabled by hand."""
+    loads.execute(
+        "CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'fired'; END $$;"
+        "CREATE TRIGGER shouts BEFORE INSERT ON child FOR EACH ROW EXECUTE FUNCTION shout();"
+        "CREATE TRIGGER quiet BEFORE UPDATE ON child FOR EACH ROW EXECUTE FUNCTION shout()"
+    )
+    path = write(tmp_path / "children", "id,parent", ["1,1", "2,"])
+    outcome = loads.run(target(path, into="child", format="csv"), rules=replace(REJECT, triggers="disable"))
+    assert (outcome.rows, outcome.rejected) == (1, 1)
+    loads.execute("INSERT INTO parent VALUES (1)")
+    with pytest.raises(TargetError, match="would fire triggers that the load has disabled") as caught:
+        ledger.retry(run_id(outcome))
+    assert str(caught.value.detail) == "Triggers: shouts ON public.child."
+    loads.execute("ALTER TABLE child DISABLE TRIGGER shouts")
+    _await_unlocked(loads)
+    assert (ledger.retry(run_id(outcome)).rows, loads.count("child")) == (1, 2)
+
+
 @pytest.mark.part("rest")
 def test_retry_does_not_bring_back_what_was_truncated_since(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
     """The load's other rows are gone from the table, and the rejected one belonged to them."""
@@ -501,6 +520,26 @@ def test_records_of_a_table_that_a_later_load_has_emptied_are_not_retried(
     assert loads.rows("tree") == [(5, None)]
 
 
+@pytest.mark.parametrize("mode", ["sync", "upsert"])
+def test_a_prune_does_not_change_which_records_are_retried(
+    loads: Loads, ledger: LedgerView, tmp_path: Path, mode: str
+) -> None:
+    """Those of a table that was synced since are not, and those of one that was merged into are."""
+    path = write(tmp_path / "tree", "id,parent", ["1,", "x,1"])
+    load_id = run_id(loads.run(target(path, into="tree", format="csv"), rules=REJECT))
+    later = write(tmp_path / "later", "id,parent", ["1,", "5,"])
+    options: dict[str, Any] = {"key": ("id",), **({"max_delete": 100} if mode == "sync" else {})}
+    loads.run(mode_target(later, mode, into="tree", format="csv", **options))
+    for prune in (lambda: None, lambda: ledger.prune(age_s=0.0)):
+        prune()
+        _await_unlocked(loads)
+        if mode == "sync":
+            with pytest.raises(TargetError, match="has emptied, replaced or synced table"):
+                ledger.retry(load_id)
+        else:
+            assert ledger.retry(load_id).left == 1
+
+
 def test_records_that_waited_for_a_load_that_empties_the_table_are_not_stored(
     loads: Loads, ledger: LedgerView, tmp_path: Path
 ) -> None:
@@ -554,7 +593,8 @@ def test_records_of_a_transform_are_transformed(loads: Loads, ledger: LedgerView
     "text",
     [
         "WITH gone AS (DELETE FROM child WHERE id < 0) INSERT INTO child SELECT id::int, NULL FROM :staging",
-        "INSERT INTO child SELECT id::int, NULL FROM :staging -- and those not matched by source",
+        "WITH gone AS (UPDATE child SET parent = NULL) INSERT INTO child SELECT id::int, NULL FROM :staging",
+        "WITH gone AS (DELETE/**/FROM child WHERE id < 0) INSERT INTO child SELECT id::int, NULL FROM :staging",
     ],
 )
 def test_transform_that_changes_other_rows_is_not_run_on_the_rejected_records_alone(
@@ -567,6 +607,19 @@ def test_transform_that_changes_other_rows_is_not_run_on_the_rejected_records_al
     with pytest.raises(TargetError, match="cannot be retried"):
         ledger.retry(load_id)
     assert loads.count("child") == 2
+
+
+def test_transform_is_judged_by_its_words_and_not_by_its_texts(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """A string or a comment may have any."""
+    path = write(tmp_path / "file", "id,parent", ["1,", "2", "3,"])
+    text = "INSERT INTO child SELECT id::int, NULL FROM :staging WHERE id <> 'delete' -- and not by source"
+    job = mode_target(path, "append", into="child", transform=Transform(name="t.sql", text=text), format="csv")
+    load_id = run_id(loads.run(job, rules=REJECT))
+    (file,) = ledger.write_rejects(load_id, tmp_path / "r.csv")
+    file.write_text("id,parent\n2,\n")
+    assert (ledger.retry(load_id, file).rows, loads.count("child")) == (1, 3)
 
 
 def test_statement_is_not_run_for_records_that_are_all_refused_again(

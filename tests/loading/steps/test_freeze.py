@@ -260,6 +260,16 @@ def test_load_that_creates_its_table_may_be_run_again(ledger18: str, files: list
     assert loads.count() == 10_000
 
 
+def test_append_truncates_no_table_that_was_there(ledger18: str, files: list[Path]) -> None:
+    """A subscriber would get the TRUNCATE, and lose rows that it has from elsewhere. It is loaded without FREEZE."""
+    loads = Loads(ledger18)
+    loads.execute("CREATE TABLE t (a int, b text)")
+    before = loads.execute("SELECT relfilenode FROM pg_class WHERE relname = 't'")
+    assert loads.run(job(files, create=True), rules=WITHOUT_VACUUM).rows == 10_000
+    assert loads.execute("SELECT relfilenode FROM pg_class WHERE relname = 't'") == before
+    assert share_of_frozen(loads) == 0.0
+
+
 def test_triggers_on_truncate_fire_once(ledger18: str, files: list[Path]) -> None:
     """A table with such triggers is loaded without FREEZE."""
     loads = Loads(

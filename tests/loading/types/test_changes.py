@@ -14,6 +14,7 @@ import pytest
 from penstock.core.errors import DataError, DeleteLimitError, TargetError, UsageError
 from penstock.core.values.job import LoadRules
 from penstock.ledger.ledger import Ledger
+from penstock.loading.claim import write as write_claim
 from penstock.loading.steps.columns import ColumnChanges
 from penstock.loading.types import find
 from penstock.loading.types.find import scan_objects
@@ -368,6 +369,26 @@ def test_table_altered_since_the_plan_is_an_error(loads: Loads, write: Write) ->
         with pytest.raises(TargetError):
             loader.run(plan)
     assert types_of(loads) == ["integer", "integer"]
+
+
+def test_nothing_is_altered_if_another_load_records_a_file_first(
+    loads: Loads, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While this one waits for the table's lock: it starts again, and is refused then."""
+    loads.execute("CREATE TABLE t (a int)")
+    path = write("a,b\n1,x\n")
+
+    looks = iter([write_claim.alter_table])
+
+    def alter(*arguments: Any, **options: Any) -> None:
+        for look in looks:
+            return look(*arguments, **options)
+        raise TargetError("belongs to another load")
+
+    monkeypatch.setattr(Ledger, "begin", lambda *_arguments, **_options: None)
+    monkeypatch.setattr(write_claim, "alter_table", alter)
+    assert loads.refuse(_widen(path, add_columns=True)).message == "belongs to another load"
+    assert types_of(loads) == ["integer"]
 
 
 def test_two_loads_at_once_add_the_same_column(loads: Loads, write: Write) -> None:

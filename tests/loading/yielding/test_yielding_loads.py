@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.core.errors import PenstockError, TargetError, UsageError
+from penstock.core.errors import PenstockError, ServerError, TargetError, UsageError
 from penstock.core.tuning import LoadTuning
 from penstock.core.values.job import LoadRules
 from penstock.ledger.ledger import Ledger
@@ -337,6 +337,27 @@ _AURORA = """
 """
 
 
+def _look_without_a_connection(brake: Brake, loads: Loads, held: list[bool]) -> None:
+    """Look while no session can be had: the load that holds holds on, and is told once why."""
+    feed = SimpleNamespace(hold=held.append)
+    loads.execute("UPDATE readers SET replica_lag_in_msec = 20000")
+    brake.look(feed)
+    brake.close()
+
+    def fail(**_options: object) -> None:
+        raise ServerError("too many connections")
+
+    brake._connect = SimpleNamespace(connect=fail)  # type: ignore[assignment]
+    del held[:], loads.notices[:]
+    brake.look(feed)
+    brake.look(feed)
+    assert held == [True, True]
+    assert loads.notices == ["how far others are behind (--max-replica-lag) cannot be read: too many connections"]
+    brake._patience_s = 0.0
+    brake.look(feed)
+    assert held[-1] is False
+
+
 def test_a_load_waits_for_a_reader_of_aurora(pair: Pair, loads: Loads, path: Path) -> None:
     """By the lag in milliseconds that aurora_replica_status() has; bytes are refused, as readers share the volume."""
     loads.execute(_AURORA)
@@ -356,6 +377,7 @@ def test_a_load_waits_for_a_reader_of_aurora(pair: Pair, loads: Loads, path: Pat
             brake.look(feed)
         assert held == [False, True, False]
         assert loads.notices[0] == 'waiting for reader "r1", which is 20.0 s behind'
+        _look_without_a_connection(brake, loads, held)
         brake.close()
         with pytest.raises(TargetError, match="needs a time on Aurora"):
             Brake(

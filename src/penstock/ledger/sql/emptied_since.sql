@@ -19,7 +19,10 @@ SELECT pg_catalog.concat_ws('.', nullif(o.target_schema, ''), o.target_table) AS
    AND coalesce(
            :emptying_event,
            CASE
-               WHEN l.state = 'complete' AND l.meaning -> 'targets' -> t.number ->> 'mode' = 'sync' THEN l.event
+               -- Of a pruned load, only the modes are left.
+               WHEN l.state = 'complete'
+                AND 'sync' IN (l.meaning -> 'targets' -> t.number ->> 'mode', l.meaning -> 'modes' ->> t.number)
+               THEN l.event
            END
        ) > former.event
    AND (

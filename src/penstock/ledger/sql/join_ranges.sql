@@ -9,7 +9,7 @@ UPDATE ONLY :"ledger".ranges AS r
        rows = s.rows,
        suppressed = s.suppressed,
        rejected = s.rejected,
-       checksum = 0,
+       checksum = -1,
        form = NULL,
        member = NULL,
        committed_at = s.committed_at,

@@ -1,7 +1,7 @@
 -- loads.sql: the loads of a ledger, or some of them
 -- returns (load_id, state, is_active, owner, client, tables, objects, complete_objects, rows, rejected,
 --    bytes_committed, began_at, changed_at, seconds, job, unreadable); needs the ledger; PostgreSQL 14+
--- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -v since=2026-01-01 -v into=public.t \
+-- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -v since=2026-01-01 -v into='{public.t}' \
 --     -v limit=10 -f loads.sql
 \set all_objects `cat parts/all_objects.sql`
 \set is_complete `cat parts/is_complete.sql`
@@ -42,11 +42,12 @@ SELECT l.id::text AS load_id,
             WHERE (:'load'::uuid IS NULL OR l.id = :'load'::uuid)
               AND (:'since'::timestamptz IS NULL OR l.began_at >= :'since'::timestamptz)
               AND (
-                      :'into'::text IS NULL
+                      :'into'::text[] IS NULL
                    OR EXISTS (
                           SELECT
                             FROM (:names) AS t
-                           WHERE :'into'::text IN (t.name, pg_catalog.split_part(t.name, '.', 2))
+                           WHERE t.name = ANY (:'into'::text[])
+                              OR pg_catalog.substr(t.name, pg_catalog.strpos(t.name, '.') + 1) = ANY (:'into'::text[])
                       )
                   )
             ORDER BY l.began_at DESC, l.id DESC

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
+from penstock.changes.records import find_changed
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.tables import CreatedTable, create_table
 from penstock.core.connect.connection import Connection
@@ -295,7 +296,11 @@ def _lead(
         known = read_meaning(connection, reader.tools.ledger.schema, load_id)
         if known is not None and known.state == "complete":
             left = reader.find_left(load_id, created)
-            return NothingToDo(skipped=len(all_objects(plan.targets)) - len(left), waited_for=load_id, left=left)
+            # The process that led may have died after the load's end, before it restored the tables.
+            oids = [target.facts.oid for target in plan.targets if target.facts is not None]
+            changed_by = dict.fromkeys(find_changed(connection, reader.tools.ledger.schema, oids), ())
+            skipped = len(all_objects(plan.targets)) - len(left)
+            return NothingToDo(skipped=skipped, waited_for=load_id, left=left, changed_by=changed_by)
     if not created and plan.created_names:
         with in_transaction(connection, "recording the load"):
             return _claim_objects(reader, member, _create_or_find(reader), unreadable)

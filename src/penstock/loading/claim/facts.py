@@ -19,7 +19,7 @@ from penstock.ledger.committed import find_others, read_ranges
 from penstock.ledger.listing import no_such_load
 from penstock.ledger.lookup import find_loaded, read_meaning
 from penstock.ledger.rights import read_rights
-from penstock.ledger.values import KnownObject, LedgerObject
+from penstock.ledger.values import UNKNOWN_CHECKSUM, KnownObject, LedgerObject
 from penstock.loading.claim.decide import ClaimFacts, LoadDecision, find_known, refuse_unknown
 from penstock.loading.context import LoadTools
 from penstock.loading.files.listing import is_remote, lasting_name, recorded_name
@@ -148,7 +148,11 @@ class FactsReader:
                 former = matched[each]
                 if former.state == "complete" and former.size_bytes == item.size_bytes:
                     was = replace(work, number=former.number)
-                    if is_unchanged(former.load_id, was, self.tools, self.connection):
+                    is_same = is_unchanged(former.load_id, was, self.tools, self.connection)
+                    # Without checksums, the size and the time of modification decide: only the inode is another one.
+                    if is_same is None and former.version is not None:
+                        is_same = former.version.partition(":")[2] == item.version.partition(":")[2]
+                    if is_same:
                         matched[each] = replace(former, version=item.version)
         return matched
 
@@ -216,11 +220,12 @@ def is_unchanged(load_id: str, work: PlannedObject, tools: LoadTools, connection
     """Return whether an object still has the content that a complete load has recorded of it.
 
     `load_id` is that load, and `work.number` is the object's number in it. The object is read and compared with the
-    checksums in the ledger. Returns None if the ledger has no checksums, because the object had no records. Raises
-    PenstockError.
+    checksums in the ledger. Returns None if the ledger has no checksums: the object had no records, the server imported
+    it, or the load was pruned. Raises PenstockError.
     """
     committed = read_ranges(connection, tools.ledger.schema, load_id, work.number)
-    if not any(row.ranges for row in committed):
+    checksums = [row.checksum for row in committed if row.ranges]
+    if not checksums or UNKNOWN_CHECKSUM in checksums:
         return None
     return format_of(work.target).compare(work, committed, tools) == "same"
 

@@ -59,6 +59,10 @@ class ClaimedLoad:
     server_holds: Sequence[str] = ()
 
 
+class _ObjectTakenError(Exception):
+    """Another load has recorded one of the objects meanwhile."""
+
+
 class ClaimWriter:
     """Writes the decisions about one load into the ledger, in the session that holds the load's lock.
 
@@ -109,29 +113,34 @@ class ClaimWriter:
     def _begin(self, tables: Sequence[TableFacts]) -> ClaimedLoad | None:
         """Record a new load in the transaction that creates the tables which COPY fills instead of the targets."""
         is_one = any(target.changes or not target.fills_table for target in self._plan.targets)
-        made = {name: table.name for name, table in self._facts.created.items()}
-        with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
-            # This comes first: while it waits for another load's batch on the table, no row of the ledger is locked.
-            self._alter()
-            claim = self._ledger.begin(
-                self._connection,
-                load_id=self._plan.load_id,
-                identity=self._identity,
-                lock=self._reader.lock,
-                process=self._member.process,
-                tables=[
-                    (str(made.get(target.table, target.table)), target.table in made) for target in self._plan.targets
-                ],
-                meaning=self._facts.meaning,
-                job=self._reader.job_text(),
-                objects=self._decision.new,
-                unshared=self._decision.unshared,
-                seen=self._seen(),
-            )
-            if claim is None:
-                return None
-            landings = self._open_landings(claim, tables, ())
+        try:
+            with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
+                claim, landings = self._record(tables)
+        except _ObjectTakenError:
+            return None
         return self._describe(claim, tables, landings, {}, ())
+
+    def _record(self, tables: Sequence[TableFacts]) -> tuple[Claim, tuple[TargetLanding, ...]]:
+        """Alter the tables and record the load. Raises _ObjectTakenError, so that nothing is altered without a load."""
+        made = {name: table.name for name, table in self._facts.created.items()}
+        # This comes first: while it waits for another load's batch on the table, no row of the ledger is locked.
+        self._alter()
+        claim = self._ledger.begin(
+            self._connection,
+            load_id=self._plan.load_id,
+            identity=self._identity,
+            lock=self._reader.lock,
+            process=self._member.process,
+            tables=[(str(made.get(target.table, target.table)), target.table in made) for target in self._plan.targets],
+            meaning=self._facts.meaning,
+            job=self._reader.job_text(),
+            objects=self._decision.new,
+            unshared=self._decision.unshared,
+            seen=self._seen(),
+        )
+        if claim is None:
+            raise _ObjectTakenError
+        return claim, self._open_landings(claim, tables, ())
 
     def _resume(self, load_id: str, tables: Sequence[TableFacts]) -> ClaimedLoad | None:
         """Take over a load, then find or create its tables."""

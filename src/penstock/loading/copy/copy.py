@@ -10,7 +10,7 @@ import contextlib
 import re
 import select
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeAlias
 
@@ -185,8 +185,9 @@ class CopySession:
         # are then checked at each command's end, and if the server can, it skips rows with values that their types
         # refuse.
         is_protected: bool = False,
-        # Whether COPY freezes the rows of tables that are empty: the transaction truncates them first.
-        freezes: bool = False,
+        # The tables, by their names in CopySpecs, whose rows COPY freezes if they are empty: the transaction truncates
+        # them first.
+        frozen: Collection[TableName] = (),
         # The tables at the start of the load, by their names in CopySpecs. Each COPY command checks, under its own
         # lock, that the name still belongs to the same table. If it does not, TargetError is raised.
         tables: Mapping[TableName, LoadedTable] | None = None,
@@ -198,7 +199,7 @@ class CopySession:
         self.backend_pid = connection.info.backend_pid
         self._fence = fence
         self._is_protected = is_protected
-        self._freezes = freezes
+        self._frozen = frozen
         # Whether the transaction has truncated a table, by its name.
         self._truncated: dict[TableName, bool] = {}
         self._savepoint = "none"
@@ -237,7 +238,7 @@ class CopySession:
         The attribute `round_trip_s` is set to the seconds that this takes. The command runs with the user's
         search_path, because triggers, defaults and types may need it.
         """
-        if self._freezes and self._is_truncated(spec):
+        if self._frozen and self._is_truncated(spec):
             spec = replace(spec, freezes=True)
         self._spec = spec
         began = time.perf_counter()
@@ -269,7 +270,7 @@ class CopySession:
         """Return whether the transaction has truncated a spec's table. If not, truncate the table if it is empty."""
         name = TableName(schema=spec.schema, name=spec.table)
         table = self._tables.get(name)
-        if name not in self._truncated and table is not None:
+        if name in self._frozen and name not in self._truncated and table is not None:
             self.begin()
             with self.between_copies() as connection:
                 self._truncated[name] = truncate_empty(connection, table)

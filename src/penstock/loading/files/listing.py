@@ -149,16 +149,23 @@ def expand(pattern: str) -> set[str]:
 
 
 def _refuse_unlistable(parts: Sequence[str]) -> None:
-    """Raise SourceError if a folder in which a wildcard is looked for cannot be listed: glob would pass it over."""
+    """Raise SourceError if a folder in which names are looked for cannot be read: glob would pass it over."""
+    is_found = False
     for at, part in enumerate(parts):
-        if glob.has_magic(part):
+        is_wild = glob.has_magic(part)
+        if is_wild or is_found:
             above = "/".join(parts[:at])
             for folder in glob.glob(f"{above}/") if at else ["."]:  # noqa: PTH207 (pathlib rewrites paths)
                 try:
-                    os.scandir(folder).close()
+                    if is_wild:
+                        os.scandir(folder).close()
                     os.stat(f"{folder}/.")  # noqa: PTH116
                 except OSError as exc:
-                    raise SourceError(f'could not list "{_printable(folder)}": {exc.strerror}') from exc
+                    raise SourceError(
+                        f'could not list "{_printable(folder)}": {exc.strerror}',
+                        hint="Name the folders in which to look, or have this one made readable.",
+                    ) from exc
+        is_found = is_found or is_wild
 
 
 def _folders(root: str) -> Iterator[str]:
@@ -181,14 +188,15 @@ def _list_directory(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
     """Yield the regular files of a directory, without its subfolders and without files skipped by their names."""
     try:
         entries = [entry for entry in os.scandir(path) if entry.name[0] != "."]
-        files = sorted(entry.path for entry in entries if entry.is_file())
-        folders = sorted(entry.path for entry in entries if entry.is_dir())
-        skipped = [name for name in files if is_skipped(name.rpartition("/")[2])]
+        kept = [entry for entry in entries if not is_skipped(entry.name)]
+        # A link to a file that is gone counts as a file that cannot be read.
+        gone = [entry.path for entry in kept if entry.is_symlink() and not os.path.exists(entry.path)]  # noqa: PTH110
+        names = sorted([*gone, *(entry.path for entry in kept if entry.is_file())])
+        folders = sorted(entry.path for entry in kept if entry.is_dir())
+        skipped = sorted(entry.path for entry in entries if is_skipped(entry.name) and entry.is_file())
         note_skipped_files([_printable(name) for name in skipped if os.stat(name).st_size], on_notice)  # noqa: PTH116
     except OSError as exc:
         raise SourceError(f'could not list "{_printable(path)}": {exc.strerror}') from exc
-    passed_over = set(skipped)
-    names = [name for name in files if name not in passed_over]
     if not names and folders:
         raise SourceError(
             f'directory "{_printable(path)}" holds no files to load',

@@ -6,6 +6,7 @@ with a dot matches only a pattern that begins with a dot.
 
 from __future__ import annotations
 
+import glob
 import random
 import re
 import threading
@@ -145,7 +146,7 @@ def _list_folder(store: ObjectStore, root: str, folder: str) -> _Folder:
 def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -> Iterator[SourceObject]:
     """Yield all objects under a prefix, except those skipped because of their names."""
     listed = _list_folder(store, root, key)
-    found = [meta for meta in listed.objects if matches(meta["path"], f"{key}**/*")]
+    found = [meta for meta in listed.objects if matches(meta["path"], f"{glob.escape(key)}**/*")]
     taken: list[ObjectMeta] = []
     skipped: list[ObjectMeta] = []
     for meta in found:

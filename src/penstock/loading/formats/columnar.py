@@ -75,14 +75,14 @@ class Columnar(Format):
     def check_sample(self, sample: ObjectSample, target: TargetPlan, warnings: WarningLog, *, depth: Depth) -> None:
         own, uri = _described(sample.own), sample.source.uri
         probe_columnar(own, target.job, uri=uri)
-        refuse_unsupported(own, self.map_object(own.names, target, uri=uri), uri=uri)
+        refuse_unsupported(own, self.map_object(own.names, target, uri=uri), target, uri=uri)
 
     def count_lines(self, sample: ObjectSample) -> int:
         return 2 if _described(sample.own).rows else 0
 
     def map_first(self, sample: ObjectSample, target: TargetPlan, *, rejects: bool) -> ColumnMap:
         found = super().map_first(sample, target, rejects=rejects)
-        refuse_unsupported(_described(sample.own), found, uri=sample.source.uri)
+        refuse_unsupported(_described(sample.own), found, target, uri=sample.source.uri)
         return found
 
     def find_header(self, sample: ObjectSample, target: TargetPlan) -> Sequence[str] | None:

@@ -8,7 +8,6 @@ types of all columns.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -20,13 +19,10 @@ from penstock.core.values.source import ColumnarSample, Range
 from penstock.loading.copy.payload import OTHER, find_kept_type, make_form_encoder
 from penstock.loading.files.columnar.reader import ColumnarFile, SentColumn, SentRows
 from penstock.loading.formats.format import Edges, Format, Opened, RangeSums, ReadTools
-from penstock.loading.formats.probe.columnar import kept_fields, probe_columnar, refuse_unsupported
+from penstock.loading.formats.probe.columnar import TEXT_TYPES, kept_fields, probe_columnar, refuse_unsupported
 from penstock.loading.formats.sent import make_row_block, make_row_form, watch_rows
 from penstock.loading.values.objects import Block, PlannedObject
 from penstock.loading.values.plan import table_after_creation
-
-# Matches the types of columns that store a text unchanged.
-_TEXT: Final = re.compile(r"(text|character varying|character)(\(\d+\))?(\[\])?")
 
 _FITTING: Final = "Write a value that fits, or use --on-error reject."
 _WIDER: Final = "Give the table's column a wider type, or use --on-error reject."
@@ -41,7 +37,7 @@ def open_rows(file_format: Format, work: PlannedObject, tools: ReadTools, *, sum
         sample = opened.describe()
         probe_columnar(sample, target.job, uri=uri)
         column_map = file_format.map_object(sample.names, target, uri=uri)
-        refuse_unsupported(sample, column_map, uri=uri)
+        refuse_unsupported(sample, column_map, target, uri=uri)
         names = [sample.fields[index].name for index in kept_fields(sample, column_map)]
         form = make_row_form(names, replace(column_map, keep=None, field_count=len(names)), work)
         encoder = make_form_encoder(form, positions=work.number if work.has_positions else None)
@@ -52,8 +48,8 @@ def open_rows(file_format: Format, work: PlannedObject, tools: ReadTools, *, sum
             SentColumn(name, None if column is None else column.type_name, None if column is None else column.base.name)
             for name, column in zip(names, found, strict=True)
         ]
-        texts = opened.read_as_text([column.name for column in sent if _TEXT.fullmatch(column.base_name or "")])
-        _refuse_bytes(texts, uri=uri)
+        texts = opened.read_as_text([column.name for column in sent if TEXT_TYPES.fullmatch(column.base_name or "")])
+        _refuse_bytes(texts, is_transformed=target.text_columns is not None, uri=uri)
         kept = [find_kept_type(column) for column in found]
         changing = [each if opened.may_differ(name, each) else OTHER for name, each in zip(names, kept, strict=True)]
         is_kept = changing == [OTHER] * len(names)
@@ -76,13 +72,16 @@ def open_rows(file_format: Format, work: PlannedObject, tools: ReadTools, *, sum
     return file, watch_rows(blocks, form, sums), encoder, form
 
 
-def _refuse_bytes(texts: Mapping[str, bool], *, uri: str) -> None:
+def _refuse_bytes(texts: Mapping[str, bool], *, is_transformed: bool, uri: str) -> None:
     """Raise SourceError if a column that fills one of texts has other bytes, of which it would get the hex digits."""
+    hint = "Load it into a column of type bytea, or leave it out by --skip."
+    if is_transformed:
+        hint = "A transform reads texts: load the file into a table with a column of type bytea, and transform that."
     for name, is_text in texts.items():
         if not is_text:
             raise SourceError(
                 f'column "{name}" of "{uri}" has bytes that are not UTF-8, and its column in the table is for text',
-                hint="Load it into a column of type bytea, or leave it out by --skip.",
+                hint=hint,
             )
 
 

@@ -41,6 +41,8 @@ class IndexPlanFacts:
     is_truncated: bool = False
     # Whether records that the table refuses are rejected.
     rejects: bool = False
+    # The OIDs of the tables that the load syncs, of their partitions and of their parents.
+    synced: frozenset[int] = frozenset()
     tuning: LoadTuning = DEFAULT_TUNING
 
 
@@ -186,7 +188,7 @@ def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: IndexPlanF
         (not is_whole, "it is not valid"),
         (key.cast_owner is not None, f'functions of "{key.cast_owner}" compare its columns'),
         (is_own and facts.rejects, _REJECTING),
-        (not is_own and facts.job.landing.deletes, "--mode sync deletes rows that it may refer to"),
+        (key.references_oid in facts.synced, "--mode sync deletes rows that it may refer to"),
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from penstock.changes.tables.parts import ForeignKey, TableParts, capture_tree
+from penstock.core.catalogue.catalog import read_partition_line
 from penstock.core.catalogue.tables import is_empty
 from penstock.core.connect.connection import Connection
 from penstock.core.tuning import LoadTuning
@@ -23,15 +25,25 @@ def plan_indexes(
     Foreign keys that are dropped are removed from the references in `TargetPlan.facts`. A partition that the load makes
     has none yet. Raises TargetError, ServerError.
     """
-    size_bytes = stored_size(targets)
+    gather = partial(
+        gather_facts,
+        rules=rules,
+        size_bytes=stored_size(targets),
+        tuning=tuning,
+        synced=find_synced(targets, connection),
+    )
     return [
         target
         if target.facts is None or target.is_partition or not (target.facts.has_indexes or target.facts.references)
-        else _plan_table(
-            target, target.facts, gather_facts(target, rules, size_bytes=size_bytes, tuning=tuning), connection
-        )
+        else _plan_table(target, target.facts, gather(target), connection)
         for target in targets
     ]
+
+
+def find_synced(targets: Iterable[TargetPlan], connection: Connection) -> frozenset[int]:
+    """Return the OIDs of the tables that a load syncs, of their partitions and of their parents. Raises ServerError."""
+    oids = [target.facts.oid for target in targets if target.facts is not None and target.landing.deletes]
+    return frozenset(read_partition_line(connection, oids)) if oids else frozenset()
 
 
 def _plan_table(target: TargetPlan, table: TableFacts, facts: IndexPlanFacts, connection: Connection) -> TargetPlan:
@@ -69,12 +81,18 @@ def decide(parts: TableParts, facts: IndexPlanFacts, connection: Connection) -> 
 
 
 def gather_facts(
-    target: TargetPlan, rules: LoadRules, *, size_bytes: int | None, tuning: LoadTuning, has_dropped: bool = False
+    target: TargetPlan,
+    rules: LoadRules,
+    *,
+    size_bytes: int | None,
+    tuning: LoadTuning,
+    synced: frozenset[int],
+    has_dropped: bool = False,
 ) -> IndexPlanFacts:
     """Return the facts for the decision on a table's indexes and keys, as if the table were empty.
 
-    `size_bytes` is the size of all sources of the load as they are stored, None if it is not known. `has_dropped` says
-    whether the load has already dropped indexes or keys of the table.
+    `size_bytes` is the size of all sources of the load as they are stored, None if it is not known. `synced` are the
+    tables of `find_synced`. `has_dropped` says whether the load has already dropped indexes or keys of the table.
     """
     return IndexPlanFacts(
         indexes=rules.indexes,
@@ -84,5 +102,6 @@ def gather_facts(
         has_dropped=has_dropped,
         is_truncated=target.is_truncated_first,
         rejects=rules.on_error == "reject",
+        synced=synced,
         tuning=tuning,
     )

@@ -29,7 +29,7 @@ from penstock.ledger.locks import find_lock_holder, try_lock
 from penstock.ledger.lookup import read_meaning
 from penstock.loading.context import LoadTools
 from penstock.loading.indexes.decide import IndexDecision
-from penstock.loading.indexes.plan import decide, gather_facts
+from penstock.loading.indexes.plan import decide, find_synced, gather_facts
 from penstock.loading.values.plan import LoadPlan, TargetPlan
 
 _LOCK_LOOK_S = 0.1
@@ -172,7 +172,12 @@ class TableChanges:
         is_begun = any(change.kind in PART_KINDS for change in records.ours)
         plan = self._plan
         facts = gather_facts(
-            target, plan.job.rules, size_bytes=plan.size_bytes, tuning=plan.tuning, has_dropped=is_begun
+            target,
+            plan.job.rules,
+            size_bytes=plan.size_bytes,
+            tuning=plan.tuning,
+            synced=find_synced(plan.targets, connection),
+            has_dropped=is_begun,
         )
         decision = decide(parts, facts, connection)
         self._check_relied_on(target, decision, records)

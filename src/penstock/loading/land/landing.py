@@ -438,12 +438,14 @@ def _refuse_shared_partitions(target: TargetPlan, targets: Sequence[TargetPlan],
     verb = "sync" if target.landing.deletes else "truncate" if truncates_late else "replace"
     line = read_partition_line(connection, [target.facts.oid])
     for other in targets:
-        # The facts of a new partition are those of its parent, and it is attached behind the others.
-        is_apart = other.landing.where == "partition" or other.facts is None or other.facts.oid == target.facts.oid
+        # The facts of a new partition are those of its parent. It is attached behind the others, so a sync of a parent
+        # would not have seen its rows.
+        is_new = other.landing.where == "partition" and not (target.landing.deletes and target.facts.kind == "p")
+        is_apart = is_new or other.facts is None or other.facts.oid == target.facts.oid
         if not is_apart and other.facts is not None and other.facts.oid in line:
             raise TargetError(
                 f'cannot {verb} table "{target.table}" and fill table "{other.table}" by the same load',
-                detail=f"One is a partition of the other, so that the {verb} would remove rows of both.",
+                detail=f"One is, or becomes, a partition of the other, so that the {verb} would remove rows of both.",
                 hint="Run two loads."
                 if verb != "sync"
                 else f'Name all sources in the target "{target.table}", or run two loads.',

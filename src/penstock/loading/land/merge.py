@@ -353,6 +353,23 @@ def place_table(text: str, table: str) -> tuple[str, list[int]]:
     return "".join([*parts, text[start:]]), found
 
 
+def remove_literals(text: str) -> str:
+    """Return a statement with a blank in the place of each comment, and an empty string for each string or quoted name.
+
+    >>> remove_literals("DELETE FROM a WHERE op = 'delete' -- delete")
+    "DELETE FROM a WHERE op = ''  "
+    """
+    parts = []
+    start = at = 0
+    while token := _TOKENS.search(text, at):
+        at = _end_of_comment(text, token.end()) if token["comment"] else token.end()
+        if not token["placeholder"] and token[0] != "::":
+            is_comment = token["comment"] or token[0].startswith("--")
+            parts += [text[start : token.start()], " " if is_comment else "''"]
+            start = at
+    return "".join([*parts, text[start:]])
+
+
 def locate_character(text: str, position: int) -> tuple[int, int]:
     r"""Return the line and column, both from 1, of the character at index `position` in a text.
 

@@ -24,8 +24,10 @@ from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.staging import make_landing_table, truncate_landing_table
 from penstock.core.catalogue.tables import LoadedTable
 from penstock.core.connect.connection import Connection
+from penstock.core.connect.errors import translate_errors
 from penstock.core.errors import FileLocation, PenstockError, TargetError, UsageError
 from penstock.core.slotted import slotted
+from penstock.core.sql import fetch_names
 from penstock.core.values.job import TargetJob
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableFacts, TableName
@@ -46,7 +48,7 @@ from penstock.ledger.targets import add_counts, read_landed
 from penstock.ledger.values import Claim, LandedTarget, MergeCounts
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import CopyFailed, CopySession, Superseded
-from penstock.loading.land.merge import hold_count
+from penstock.loading.land.merge import hold_count, remove_literals
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, SortingMerges, StagedRecords
 from penstock.loading.plan.identity import find_other_settings, job_from_json, loaded_columns
 from penstock.loading.plan.order import rank_tables
@@ -59,6 +61,9 @@ if TYPE_CHECKING:
     from penstock.loading.land.merge_errors import RecordPosition
 
 _TEMPORARY = "pg_temp"
+
+# The bits of pg_trigger.tgtype. Source: src/include/catalog/pg_trigger.h
+_EVENTS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}
 
 # An object's number, and the offset of one of its records.
 _Key: TypeAlias = tuple[int, int]
@@ -129,6 +134,7 @@ def retry_rejects(
         raise _outdated(load_id, *emptied)
     edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
     targets = _find_targets(load_id, load, tools, connection, oids=tables)
+    _refuse_triggers(load_id, load, targets, connection)
     claim = Claim(load_id=load_id, epoch=load.epoch, is_resumed=True)
     outcome = _Retry(claim, tools, connection, targets).run(edited)
     filled = targets if outcome.rows else ()
@@ -147,6 +153,29 @@ def _refuse_other_settings(load_id: str, load: RejectingLoad, tools: LoadTools) 
             f"load {load_id} has read its values by other settings",
             detail="\n".join(changes),
             hint="Set them as they were, by PGOPTIONS='-c datestyle=ISO,DMY' for example, and retry.",
+        )
+
+
+def _refuse_triggers(
+    load_id: str, load: RejectingLoad, targets: Sequence[_RetriedTable], connection: Connection
+) -> None:
+    """Raise TargetError if the retry would fire triggers that the load has disabled. The job of a pipe is not known."""
+    job = None if load.job is None else job_from_json(load.job, load_id=load_id)
+    if job is None or job.rules.triggers != "disable":
+        return
+    triggers: list[str] = []
+    for target in targets:
+        landing = None if target.statement is None else target.statement.staged.job.landing
+        events = sum(_EVENTS[event] for event in (("INSERT",) if landing is None else landing.events))
+        oids = [] if target.facts is None else [target.facts.oid]
+        with translate_errors("looking for triggers"):
+            triggers += fetch_names(connection, "loading/user_triggers", oids=oids, events=events)
+    if triggers:
+        raise TargetError(
+            f"a retry of load {load_id} would fire triggers that the load has disabled",
+            detail=f"Triggers: {', '.join(triggers)}.",
+            hint=f"Write the records to a file with penstock rejects {load_id} --reject-file PATH, and load that with"
+            " the load's own options; or disable them until the retry has ended.",
         )
 
 
@@ -261,7 +290,7 @@ def _find_landed(
             hint=f"Write them to a file with penstock rejects {load_id} --reject-file PATH, correct that, and load it"
             " with the load's own options.",
         )
-    _refuse_transform(job.targets[landed.number], table)
+    _refuse_transform(load_id, job.targets[landed.number], table)
     columns = dict.fromkeys(loaded_columns(load.meaning, landed.number))
     columns |= dict.fromkeys(name for _, form in forms.values() for name in form.column_map.columns)
     staging = TableName(schema=_TEMPORARY, name=f"penstock_retry_{landed.number}")
@@ -275,18 +304,24 @@ def _find_landed(
     )
 
 
-# Matches the parts of a transform by which it may change rows that have no staged record.
-_BEYOND_STAGED = re.compile(r"\b(by\s+source|delete|truncate)\b", re.IGNORECASE)
+# Matches the parts of a transform by which it may change rows that have no staged record. An UPDATE of a table is one,
+# and ON CONFLICT DO UPDATE, WHEN MATCHED THEN UPDATE and FOR UPDATE are not.
+_BEYOND_STAGED = re.compile(
+    r"\bby\s+source\b|\bdelete\b|\btruncate\b"
+    r"|\bupdate(?:\s*'|\s+(?!(?:set|of|nowait|skip|on|for|returning|limit|offset|fetch|from|as|is|in|and|or|not|then|else|end)\b)\w)",
+    re.IGNORECASE,
+)
 
 
-def _refuse_transform(target: TargetJob, table: TableName) -> None:
+def _refuse_transform(load_id: str, target: TargetJob, table: TableName) -> None:
     """Raise TargetError if a target's transform may change rows of records that a retry does not stage."""
-    if target.transform is not None and _BEYOND_STAGED.search(target.transform.text):
+    if target.transform is not None and _BEYOND_STAGED.search(remove_literals(target.transform.text)):
         raise TargetError(
             f'rejected records of table "{table}" cannot be retried',
             detail=f'Transform "{target.transform.name}" may also change or delete rows that have no staged record, '
             "and a retry stages only the rejected ones.",
-            hint="Correct the file, and load it as a whole with --changed load.",
+            hint=f"Write them to a file with penstock rejects {load_id} --reject-file PATH, correct that, and load it "
+            "with a statement that changes no other rows.",
         )
 
 

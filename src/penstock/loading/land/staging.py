@@ -161,7 +161,10 @@ class Staging(LandingMethod):
         rules, stored = self._plan.job.rules, {each.number: each.inserted + each.suppressed for each in counts}
         for landing in filled if rules.on_error == "reject" and rules.emptied != "load" else ():
             if not stored.get(landing.record.number):
-                raise explain_rejected(landing.target.job, self._context.claim.load_id)
+                error = explain_rejected(landing.target.job, self._context.claim.load_id)
+                # The rejects of the merge are rolled back with it.
+                error.hint = f"{error.hint} Records that the table refused are not there: --on-error stop shows one."
+                raise error
 
     def _lock(self, landing: TargetLanding) -> None:
         """Before the merge, take the lock that dropping the staging table needs.

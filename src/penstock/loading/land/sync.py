@@ -36,6 +36,8 @@ from penstock.loading.values.plan import TargetPlan
 _INSUFFICIENT_PRIVILEGE = "42501"
 # The violations of a foreign key. ON DELETE RESTRICT has an SQLSTATE of its own since PostgreSQL 18.
 _REFERENCED = ("23503", "23001")
+# INSERT, DELETE and UPDATE as bits of pg_trigger.tgtype.
+_ANY_EVENT = 28
 _FREE_THEM = "Load the other table by the same job with --mode sync."
 
 # The actions that change a row which refers to a deleted one: pg_constraint.confdeltype.
@@ -55,7 +57,6 @@ class ForeignKeyRow:
     oid: int
     schema: str
     table: str
-    referenced_oid: int
     # The OIDs of the referencing table, its partitions and its parents.
     line: list[int]
 
@@ -91,9 +92,8 @@ def refuse_reached(table: TableName, foreign_keys: Iterable[ForeignKeyRow], targ
     """
     for key in filter(attrgetter("changes_rows"), foreign_keys):
         for facts in [each.facts for each in targets if each.facts is not None]:
-            # A key that the load drops changes nothing.
-            is_kept = key.oid != facts.oid or key.referenced_oid in facts.references
-            if facts.oid in key.line and is_kept:
+            # If the load drops the key meanwhile, the deletions would leave records that the key refuses.
+            if facts.oid in key.line:
                 raise TargetError(
                     f'cannot sync table "{table}" and fill table "{facts.name}" by the same load',
                     detail=f'Rows that the sync deletes may delete or change records of "{facts.name}" by foreign key '
@@ -186,7 +186,7 @@ class MissingRows:
         reached = [key.oid for key in self.foreign_keys if key.changes_rows]
         with translate_errors("looking up triggers"):
             oids = sorted([self.landing.facts.oid, *reached])
-            triggers = fetch_names(self._connection, "loading/user_triggers", oids=oids)
+            triggers = fetch_names(self._connection, "loading/user_triggers", oids=oids, events=_ANY_EVENT)
         return (*triggers, *(("row-level security",) if self.landing.facts.row_security_applies else ()))
 
     def _describe_code(self) -> str:

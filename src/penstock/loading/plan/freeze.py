@@ -46,6 +46,8 @@ def choose_freeze(targets: Sequence[TargetPlan], facts: RowFacts) -> FreezeChoic
         if obstacle is not None:
             what, why = obstacle
             raise UsageError(f"--freeze always cannot be used with {what}", detail=why, hint="Use --freeze auto.")
+        if all(target.facts is not None and not (target.landing.is_fresh or target.is_replaced) for target in targets):
+            return FreezeChoice(reason="the table exists, and keeps its rows")
         return FreezeChoice(is_used=True, reason="as requested")
     reason = None if obstacle is not None else _find_reason(targets, facts)
     return FreezeChoice() if reason is None else FreezeChoice(is_used=True, reason=reason)

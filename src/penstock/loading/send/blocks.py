@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.connect.connection import Connection
 from penstock.core.errors import PenstockError
+from penstock.core.values.table import TableName
 from penstock.ledger.rejects import FOREIGN_KEY_VIOLATION, RejectStore
 from penstock.loading.context import UnreadableError
 from penstock.loading.copy.copy import CopySession
@@ -66,7 +67,7 @@ class BlockUnit:
             connection,
             fence=self._fence,
             is_protected=self._reject_limit is not None,
-            freezes=self._plan.freeze.is_used,
+            frozen=self._find_frozen(),
             tables=self._claimed.tables,
         )
         return LoadSession(
@@ -80,6 +81,17 @@ class BlockUnit:
             # committed. A load that yields seals none, because a sealed batch would stay open while others are held.
             seals=not (rules.join or rules.yields_for or self._plan.batch.is_one_table),
         )
+
+    def _find_frozen(self) -> Collection[TableName]:
+        """Return the tables whose rows COPY freezes, and which it truncates for this: those that are the load's own."""
+        if not self._plan.freeze.is_used:
+            return ()
+        appended = {
+            target.facts.oid
+            for target in self._plan.targets
+            if target.facts is not None and not (target.landing.is_fresh or target.is_replaced)
+        }
+        return {name for name, table in self._claimed.tables.items() if table.oid not in appended}
 
     def look(self, sessions: Sequence[object]) -> None:  # noqa: ARG002 (blocks show their own progress)
         """If several hosts load, claim objects before they are needed, and leave other hosts a share of the sessions.

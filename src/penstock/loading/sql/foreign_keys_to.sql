@@ -35,7 +35,6 @@ SELECT k.conname::text AS name,
        k.conrelid AS oid,
        n1.nspname::text AS schema,
        c1.relname::text AS table,
-       k.confrelid AS referenced_oid,
        ARRAY(
            SELECT c1.oid
            UNION
@@ -58,7 +57,6 @@ SELECT k.conname::text AS name,
           k.conname,
           k.confdeltype,
           k.conrelid,
-          k.confrelid,
           c1.oid,
           c1.relname,
           n1.nspname

@@ -421,8 +421,8 @@ def _look(group: _Targets, works: Sequence[PlannedObject], tools: LoadTools, *, 
     for target in group:
         if target.job.types == "text":
             continue
-        # Each record that names its fields may name a column that the table lacks.
-        may_extend = target.job.add_columns and format_of(target).is_by_name
+        # Each record that names its fields may name a column that the table lacks, or that a merge updates.
+        may_extend = format_of(target).is_by_name and (target.job.add_columns or target.landing.is_keyed)
         if target.facts is None or target.takes_types or target.changes or may_extend:
             wanted |= usable
         if target.facts is not None and target.job.types == "widen" and widenable(target.facts):

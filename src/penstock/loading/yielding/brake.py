@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -39,8 +38,6 @@ _AURORA_READERS = SQL("""
      WHERE session_id <> 'MASTER_SESSION_ID'
      ORDER BY server_id
 """)
-
-_log = logging.getLogger(__name__)
 
 
 class Held(Protocol):
@@ -94,6 +91,10 @@ class Brake:
         self._connection: Connection | None = None
         self._looked_s: float | None = None
         self._shown = ""
+        # Since when the followers of an option cannot be read, and of which options this was told.
+        self._blind_since_s: dict[str, float] = {}
+        self._told: set[str] = set()
+        self._patience_s = tuning.replay_patience_s
 
     def begin(self, session: Connection, *, is_aurora: bool) -> None:
         """Read in `session` which followers there are. Those that are over a limit now are named, and not waited for.
@@ -126,8 +127,8 @@ class Brake:
             return
         self._looked_s = now_s
         for option, holding in self._holdings.items():
-            if holding.names:
-                for text in holding.look(self._find(option), now_s=now_s):
+            if holding.names and (found := self._find(option, now_s=now_s)) is not None:
+                for text in holding.look(found, now_s=now_s):
                     self._notice(text)
         held = {option: each for option, each in self._holdings.items() if each.holder is not None}
         feed.hold(bool(held))
@@ -153,16 +154,25 @@ class Brake:
         if connection is not None:
             connection.close()
 
-    def _find(self, option: str) -> list[Follower]:
-        """Return the followers, or none if they cannot be read: the load then goes on, and its own sessions fail."""
+    def _find(self, option: str, *, now_s: float) -> list[Follower] | None:
+        """Return the followers, None if they cannot be read for a moment: then a load that holds holds on.
+
+        If they cannot be read for longer, there are none. The load then goes on, and its own sessions fail if the
+        server is gone.
+        """
         try:
             if self._connection is None:
                 self._connection = self._connect.connect(label="lag")
-            return self._read(option, self._connection)
+            found = self._read(option, self._connection)
         except PenstockError as error:
-            _log.info("cannot look at %s: %s", option, error.message)
             self.close()
-            return []
+            if option not in self._told:
+                self._told.add(option)
+                self._notice(f"how far others are behind ({option}) cannot be read: {error.message}")
+            since_s = self._blind_since_s.setdefault(option, now_s)
+            return None if now_s - since_s < self._patience_s else []
+        self._blind_since_s.pop(option, None)
+        return found
 
     def _read(self, option: str, session: Connection) -> list[Follower]:
         with translate_errors("reading how far standbys are behind"):

@@ -312,3 +312,9 @@ def test_a_key_with_escapes_stays_below_an_allowed_prefix(s3: S3) -> None:
         assert _read(reader, f"{_ROOT}/a/%2e%2e/x.csv") == b"1,inside\n"
         with pytest.raises(UsageError):
             reader.list([f"{_ROOT}/a/../x.csv"])
+
+
+def test_prefix_with_brackets_is_no_wildcard(s3: S3, reader: SourceReader) -> None:
+    """A prefix is taken as it is."""
+    s3.put("run[1]/a.csv", b"1\n")
+    assert [source.uri for source in reader.list([f"{_ROOT}/run[1]/"])] == [f"{_ROOT}/run[1]/a.csv"]

@@ -16,7 +16,7 @@ from loading.formats.columnar.flips import open_bytes
 from loading.formats.columnar.kinds import ARROW_ONLY, KINDS, make_array
 from penstock.api import functions
 from penstock.core.errors import DataError, SourceError
-from penstock.core.values.job import LoadRules
+from penstock.core.values.job import LoadRules, Transform
 from penstock.loading.values.types import identify_type
 from support.loads import AGAIN, IMPATIENT, Loads, target
 from support.typed import types_of
@@ -291,13 +291,13 @@ def test_bytes_without_a_type_are_text_in_columns_of_text(
     loads: Loads, write_parquet: Callable[..., Path], rules: LoadRules
 ) -> None:
     """As some writers write texts; in other columns they are bytes."""
-    loads.execute("CREATE TABLE t (n int, s text, v varchar(9), l text[], b bytea)")
+    loads.execute("CREATE TABLE t (n int, s text, v varchar(9), l text[], b bytea, p bpchar, m name)")
     words = pa.array(_WORDS, pa.binary())
     lists = pa.array([[word] for word in _WORDS], pa.list_(pa.binary()))
-    path = write_parquet({"n": range(5), "s": words, "v": words, "l": lists, "b": words}, row_group_size=2)
-    loads.run(target(path), rules=rules)
-    found = loads.execute("SELECT s, v, l, b FROM t ORDER BY n")
-    assert found == [(text, text, [text], word) for text, word in zip(_DECODED, _WORDS, strict=True)]
+    columns = {"n": range(5), "s": words, "v": words, "l": lists, "b": words, "p": words, "m": words}
+    loads.run(target(write_parquet(columns, row_group_size=2)), rules=rules)
+    found = loads.execute("SELECT s, v, l, b, p, m::text FROM t ORDER BY n")
+    assert found == [(text, text, [text], word, text, text) for text, word in zip(_DECODED, _WORDS, strict=True)]
 
 
 def test_bytes_that_are_not_all_text_do_not_become_hex_digits_in_a_column_of_texts(
@@ -314,6 +314,25 @@ def test_bytes_that_are_not_all_text_do_not_become_hex_digits_in_a_column_of_tex
     assert loads.run(replace(target(path, skip=["s"]), missing="default")).rows == 3
     loads.run(target(write_parquet({"n": range(3), "s": pa.nulls(3, pa.binary()), "b": texts})), rules=AGAIN)
     assert loads.count() == 6
+
+
+@pytest.mark.parametrize("is_arrow", [True, False], ids=["arrow", "fixed length"])
+def test_bytes_of_other_types_do_not_become_hex_digits_in_a_column_of_texts(
+    loads: Loads, write_parquet: Callable[..., Path], write_arrow: Callable[..., Path], is_arrow: bool
+) -> None:
+    """They are bytes, whatever their values are: Arrow has a type for texts."""
+    loads.execute("CREATE TABLE t (n int, s text)")
+    if is_arrow:
+        path = write_arrow({"n": [1], "s": pa.array([b"ab"], pa.binary())})
+    else:
+        path = write_parquet({"n": [1], "s": pa.array([b"ab"], pa.binary(2))})
+    with pytest.raises(SourceError, match=r'column "s" has type .*Binary.*, and its column in the table is for text'):
+        loads.run(target(path))
+    transform = Transform(
+        name="t.sql", text="INSERT INTO t SELECT n::int, convert_from(s::bytea, 'UTF8') FROM :staging"
+    )
+    loads.run(replace(target(path), transform=transform))
+    assert loads.rows() == [(1, "ab")]
 
 
 def test_created_column_of_bytes_that_are_all_text_is_warned_of(

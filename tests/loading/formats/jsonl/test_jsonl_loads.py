@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
+import penstock
 from penstock.core.errors import DataError, TargetError, UsageError
 from penstock.core.values.job import LoadRules
 from support.loads import Loads, target
-from support.modes import mode_target
+from support.modes import Killed, mode_target
 from support.typed import make_target, types_of
 
 if TYPE_CHECKING:
@@ -538,3 +539,33 @@ def test_first_record_may_be_nested_deep(loads: Loads, write: Write, depth: int)
         error = loads.refuse(target(path))
         assert str(error.location) == f"{path} line 1"
     assert loads.run(target(path), rules=_REJECTING).rejected == int(depth > 1_000)
+
+
+def test_a_load_that_adds_columns_is_verified_by_name(loads: Loads, write: Write) -> None:
+    """Although the table has one column of type jsonb, which would get the whole record without --add-columns."""
+    loads.execute("CREATE TABLE t (id bigserial, doc jsonb)")
+    path = write(_lines({"doc": {"a": 1}}, {"doc": {"a": 2}}))
+    outcome = loads.run(make_target(path, create=False, types="text", add_columns=True))
+    assert penstock.verify(str(outcome.load_id), to=loads.conninfo, values=True).is_verified
+
+
+def test_a_killed_upsert_into_a_created_table_is_resumed(loads: Loads, write: Write) -> None:
+    """By the names of all files, as it began. Its values are not compared, and the reason is said."""
+    paths = [write(_lines({"id": 1, "b": 1}), "1.jsonl"), write(_lines({"id": 2, "c": 2}), "2.jsonl")]
+    job = make_target(*paths, mode="upsert", key=("id",))
+
+    doomed = Loads(loads.conninfo, piece_bytes=8)
+
+    def die(_number: int) -> None:
+        # The types are found before the table is created.
+        if loads.has_table("t"):
+            raise Killed
+
+    doomed.at_piece = die
+    with pytest.raises(Killed):
+        doomed.run(job)
+    outcome = loads.run(job)
+    assert loads.execute("SELECT id, b, c FROM t ORDER BY id") == [(1, 1, None), (2, None, 2)]
+    with pytest.raises(TargetError) as caught:
+        penstock.verify(str(outcome.load_id), to=loads.conninfo, values=True)
+    assert "does not name all columns" in (caught.value.detail or "")

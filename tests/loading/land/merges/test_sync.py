@@ -78,6 +78,23 @@ def test_foreign_keys_to_the_table_hold_although_indexes_are_rebuilt(loads: Load
     assert loads.run(_sync(path), rules=replace(IMPATIENT, indexes="rebuild")).deleted == 1
 
 
+def test_foreign_keys_of_a_table_of_the_same_job_hold_although_indexes_are_rebuilt(
+    loads: Loads, tmp_path: Path
+) -> None:
+    """An older order refers to a row that is to be deleted, so nothing is."""
+    loads.execute("CREATE TABLE orders (id int, t int REFERENCES t); INSERT INTO orders VALUES (1, 5)")
+    keys = [key for key in range(20) if key != 5]
+    orders = write_to(tmp_path / "orders.csv", "id,t\n2,6\n")
+    jobs = _sync(_write(tmp_path / "f.csv", keys)), mode_target(orders, "append", into="orders", has_header=True)
+    rules = replace(IMPATIENT, indexes="rebuild")
+    with pytest.raises(PenstockError, check=has_code("23503")):
+        loads.run(*jobs, rules=rules)
+    assert (loads.count(), loads.rows("orders")) == (20, [(1, 5)])
+    loads.execute("UPDATE orders SET t = 6")
+    assert loads.run(*jobs, rules=rules).deleted == 1
+    assert loads.rows("orders") == [(1, 6), (2, 6)]
+
+
 @pytest.mark.part("rest")
 def test_row_with_a_null_key_stays_although_a_constraint_says_that_there_is_none(
     loads18: Loads, tmp_path: Path

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.core.errors import DataError, PenstockError, TargetError
 from penstock.core.values.job import LoadJob
+from penstock.core.values.names import parse_table_name
 from penstock.loading.values.plan import ForeseenLoad
 from penstock.loading.views.outcome import describe_outcome
 from penstock.loading.views.plan import describe_plan
@@ -101,6 +102,24 @@ def test_table_and_its_partition_are_not_filled_by_one_sync(database: str, tmp_p
     with pytest.raises(TargetError, match="by the same load"):
         loads.run(_sync(files[0], into=synced), _sync(files[1], "upsert", into=other))
     assert loads.rows("whole") == [(1, "old")]
+
+
+def test_table_is_not_synced_by_a_load_that_makes_a_part_of_its_partition(ledger18: str, tmp_path: Path) -> None:
+    """Its rows would be there behind the sync, and the next one would delete them."""
+    loads = Loads(
+        ledger18,
+        setup="CREATE TABLE whole (k int PRIMARY KEY, v text) PARTITION BY RANGE (k);"
+        "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (99) PARTITION BY RANGE (k);"
+        "CREATE TABLE first PARTITION OF part FOR VALUES FROM (0) TO (9)",
+    )
+    files = write_to(tmp_path / "f.csv", "k\n2\n"), write_to(tmp_path / "g.csv", "k,v\n13,x\n")
+    new = replace(
+        _append(files[1], into="second"), partition_of=parse_table_name("part"), for_values="FROM (9) TO (99)"
+    )
+    with pytest.raises(TargetError, match="by the same load"):
+        loads.run(_sync(files[0], into="whole"), new)
+    assert loads.count("whole") == 0
+    assert loads.run(_sync(files[0], into="first"), new).rows == 2
 
 
 @pytest.mark.parametrize("mode", ["append", "replace", "upsert"])

@@ -5,6 +5,7 @@ Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote
@@ -18,10 +19,16 @@ from penstock.core.values.table import ColumnMap
 from penstock.core.words import list_names
 from penstock.loading.formats.probe.form import refuse_text_options
 from penstock.loading.formats.probe.probing import ProbeResult
+from penstock.loading.values.plan import TargetPlan, table_after_creation
 
 # The dialect of the rows that loading/files/columnar writes.
 SENT_DIALECT: Final = Dialect(
     format="text", delimiter="\t", quote=None, escape=None, nulls=("\\N",), has_header=False, encoding="UTF8"
+)
+
+# Matches the types of columns that store a text unchanged.
+TEXT_TYPES: Final = re.compile(
+    r'(text|character varying|character|bpchar|name|((\w+|"[^"]+")\.)?citext)(\(\d+\))?(\[\])?'
 )
 
 
@@ -57,9 +64,24 @@ def probe_columnar(sample: ColumnarSample, job: TargetJob, *, uri: str) -> Probe
     )
 
 
-def refuse_unsupported(sample: ColumnarSample, column_map: ColumnMap, *, uri: str) -> None:
-    """Raise SourceError if a column that is to be loaded has a type that cannot be loaded."""
-    refuse_types(sample, kept_fields(sample, column_map), uri=uri)
+def refuse_unsupported(sample: ColumnarSample, column_map: ColumnMap, target: TargetPlan, *, uri: str) -> None:
+    """Raise SourceError if a column that is to be loaded has a type that cannot be loaded, or not into its column.
+
+    A column of texts would get the hex digits of bytes. A transform may want these. BINARY without a logical type may
+    have texts, which only its values tell.
+    """
+    kept = kept_fields(sample, column_map)
+    refuse_types(sample, kept, uri=uri)
+    table = table_after_creation(target) if target.job.transform is None and sample.rows else None
+    for index, name in zip(kept, column_map.columns, strict=False):
+        field, column = sample.fields[index], None if table is None else table.column(name)
+        is_bytes = field.sql_type in ("bytea", "bytea[]") and not field.is_untold
+        if is_bytes and column is not None and TEXT_TYPES.fullmatch(column.base.name):
+            raise SourceError(
+                f'column "{field.name}" has type {field.type_name}, and its column in the table is for text',
+                detail=f"{uri}.",
+                hint="Load it into a column of type bytea, or leave it out by --skip.",
+            )
 
 
 def refuse_types(sample: ColumnarSample, kept: Sequence[int], *, uri: str) -> None:
