@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.core.host.machine import cpu_count
 from penstock.diagnose.examination import diagnose, examine
+from penstock.diagnose.rules import locks
+from penstock.watch.holders import AWAIT_APPLY, release_holder
+from support import made_samples
 from support.parts import rest
 from support.recorded import execute, find_pgbench, recording, working
 from support.slow import slow_link
@@ -99,6 +103,15 @@ def test_alter_table_that_waits_for_a_report_is_named_not_the_report(database: s
     assert f"backend({pid})" not in first.remedy
     assert evidence_of(first)["sessions behind the waiting statement, at most"] == 3
     assert "lock-wait" not in [each.code for each in others]
+
+
+def test_worker_that_applies_a_subscription_is_not_cancelled() -> None:
+    """It would begin again, or disable its subscription, and the publisher's slot would keep WAL."""
+    worker = made_samples.session(backend_type="logical replication apply worker", query="TRUNCATE orders")
+    text = locks._release(7, worker, datetime.now(UTC), outlasts=True)
+    assert text == AWAIT_APPLY
+    assert "pg_cancel_backend" not in text
+    assert release_holder({"kind": "apply", "pid": 7, "state": "active", "xid_age": 9}) == AWAIT_APPLY
 
 
 # A row to a page, so that each update after a checkpoint writes a whole page to WAL.

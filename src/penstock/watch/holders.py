@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,14 @@ _WAYS = {
 }
 _CATALOG = "See why the consumer of this slot confirms nothing: it has a long transaction, or is slow."
 
+# The names that a subscription gives to prepared transactions. Source: src/backend/replication/logical/worker.c
+_OF_SUBSCRIPTION = re.compile(r"pg_gid_\d+_\d+")
+# What to do about a worker that applies a subscription's changes.
+AWAIT_APPLY = (
+    "It applies the changes of a subscription: see what it waits for, or end the transaction on the publisher. "
+    "Cancelled, it begins again, or the subscription is disabled (disable_on_error)."
+)
+
 # A transaction manager ends a prepared transaction within moments. One that is older was probably forgotten.
 OLD_PREPARED_S = 5
 
@@ -52,7 +61,7 @@ _OLD = 0.5
 _LEAST_AGE_S = 1.0
 
 # Of holders of the same age, the first of these holds, and the others may have its id in their snapshots.
-_KINDS = ("prepared", "slot", "standby", "copy", "backend")
+_KINDS = ("prepared", "slot", "standby", "copy", "apply", "backend")
 
 
 def find_holder(
@@ -69,7 +78,7 @@ def find_holder(
         is_there = database is None or row.get("datname") in (None, database) or row.get("is_owner") is True
         is_kept = database is None or with_catalogs or not row.get("is_catalog")
         age_s = row.get("age_s")
-        is_young = row.get("kind") == "backend" and isinstance(age_s, int | float) and age_s < _LEAST_AGE_S
+        is_young = row.get("kind") in ("apply", "backend") and isinstance(age_s, int | float) and age_s < _LEAST_AGE_S
         return is_there and is_kept and not is_young and row.get("kind") in _KINDS and bool(read_int(row, "xid_age"))
 
     def key(row: CounterRow) -> tuple[int, bool, int, float]:
@@ -91,6 +100,8 @@ def describe_holder(row: CounterRow) -> str:
         who = f"backend {pid} (application {name or '(no name)'}, user {row.get('user_name')})"
     elif kind == "standby":
         who = f"feedback of standby {name}"
+    elif kind == "apply":
+        who = f"backend {pid}, which applies a subscription's changes"
     elif kind == "copy":
         who = f"the copy of a table for subscriber {name}"
     else:
@@ -104,6 +115,8 @@ def release_holder(row: CounterRow) -> str:
     """Return how to make a holder release the rows that it keeps."""
     name, kind = str(row.get("name")), str(row.get("kind"))
     is_active = row.get("state") == "active"
+    if kind == "apply":
+        return AWAIT_APPLY
     if is_active and row.get("is_catalog"):
         return _CATALOG
     way = _WAYS.get(f"{kind} active") if is_active else None
@@ -162,7 +175,13 @@ def describe_prepared(row: CounterRow) -> str:
 
 
 def end_prepared(row: CounterRow) -> str:
-    """Return how to end a prepared transaction. Only its transaction manager knows which of the two ends is right."""
+    """Return how to end a prepared transaction. Only its transaction manager knows which of the two ends is right.
+
+    >>> end_prepared({"gid": "pg_gid_16394_759"})
+    'It is of a subscription with two_phase: end it on the publisher. Ended here, the subscription stops.'
+    """
+    if _OF_SUBSCRIPTION.fullmatch(str(row.get("gid"))):
+        return "It is of a subscription with two_phase: end it on the publisher. Ended here, the subscription stops."
     gid, where = quote_text(str(row.get("gid"))), f" in database {row['datname']}" if row.get("datname") else ""
     return (
         f"It has no session to end. If its transaction manager does not end it: ROLLBACK PREPARED {gid}{where}, as its "

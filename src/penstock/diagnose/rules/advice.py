@@ -119,9 +119,9 @@ ADVICE: Final = {
         "active time waits for synchronous standbys that are missing: {names}",
         (
             RemedySentence(
-                "Start {names}, or see why they do not connect. synchronous_standby_names is '{setting}': name only"
-                " standbys that exist. Until then no commit returns, and one that is cancelled stays committed on "
-                "this server alone.",
+                "Start {names}, or see why they do not connect. synchronous_standby_names is '{setting}': correct a"
+                " name that is wrong, but do not empty it: a failover would lose commits that no standby has. Until "
+                "then no commit returns, and one that is cancelled stays committed on this server alone.",
             ),
         ),
         "pg_stat_replication shows enough streaming standbys with sync_state sync or quorum",
@@ -287,8 +287,7 @@ ADVICE: Final = {
         "active time waits for I/O on {device}, which serves requests at {reached}",
         (
             RemedySentence(
-                "Use a volume with more IOPS (penstock storage plan names them), or give the server more memory, so"
-                " that it reads and writes less.",
+                "Use a volume with more IOPS (penstock storage plan names them).",
             ),
             _FEWER_INDEXES,
             _EACH_PAGE_ONCE,
@@ -338,7 +337,7 @@ ADVICE: Final = {
     "data-io": Advice(
         "active time waits for I/O of tables and indexes; {why}",
         (
-            RemedySentence("{remedy} More memory for the server leaves less to read and write in any case."),
+            RemedySentence("{remedy}"),
             _FEWER_INDEXES,
             _EACH_PAGE_ONCE,
             _FEWER_CHECKPOINTS,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.core.units import format_duration
 from penstock.diagnose.rules.case import Case, number, shorten
 from penstock.watch.holders import (
+    AWAIT_APPLY,
     AWAIT_BUILD,
     CANCEL,
     OLD_PREPARED_S,
@@ -361,6 +362,8 @@ def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
 def _end_queue(gate: _Gate, seen: datetime) -> str:
     """Return how to end a queue now. Empty if its statement does not wait for long, or for a prepared transaction."""
     waited_s = gate.session.query_s or 0.0
+    if _applies(gate.session):
+        return f"{AWAIT_APPLY} "
     if (gate.session.transaction_s or 0.0) - waited_s < _FIRST_S:
         cancel = end_backend(CANCEL, gate.session.pid, is_same(gate.session, seen))
         end = f"Cancel what blocks the rest, not what it waits for: {cancel}. "
@@ -372,11 +375,18 @@ def _end_queue(gate: _Gate, seen: datetime) -> str:
     return f"{_release(gate.holder_pid, gate.holder, seen, outlasts=age_s > max(waited_s, _LEAST_PATIENCE_S))} "
 
 
+def _applies(session: SessionSample) -> bool:
+    """Return whether a session applies the changes of a subscription."""
+    return (session.backend_type or "").startswith("logical replication")
+
+
 def _release(pid: int | None, session: SessionSample | None, seen: datetime, *, outlasts: bool) -> str:
     """Return the text that says how to end the waits. `seen` is when a sample showed the holder.
 
     `outlasts` is true if the holder's transaction is older than the waits, so that it probably still runs.
     """
+    if session is not None and _applies(session):
+        return AWAIT_APPLY
     same = "" if session is None else is_same(session, seen)
     cancel, terminate = (end_backend(function, pid, same) for function in (CANCEL, TERMINATE))
     if session is not None and is_idle_in_transaction(session):

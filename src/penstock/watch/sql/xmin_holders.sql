@@ -13,7 +13,8 @@ WITH running AS MATERIALIZED (
     SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::xid AS oldest
 ),
 holders AS (
-    SELECT CASE WHEN a.backend_type <> 'walsender' OR a.backend_type IS NULL THEN 'backend'
+    SELECT CASE WHEN a.backend_type LIKE 'logical replication%' THEN 'apply'
+                WHEN a.backend_type <> 'walsender' OR a.backend_type IS NULL THEN 'backend'
                 WHEN a.datname IS NULL THEN 'standby'
                 ELSE 'copy'
            END AS kind,
