@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -169,6 +170,45 @@ def test_full_disk_drops_the_oldest_recording(tmp_path: Path) -> None:
         assert first not in pieces
         last = read_history(pieces[-1:], 0, clock.now_s)
         assert list(last.samples)
+
+
+def test_two_do_not_write_one_history(tmp_path: Path) -> None:
+    """The second would remove what the first keeps for longer, and every sample would be there twice."""
+    with (
+        History(tmp_path, lambda: made_samples.HEADER, keep_s=HOUR_S),
+        pytest.raises(SourceError, match="another penstock watch"),
+    ):
+        History(tmp_path, lambda: made_samples.HEADER, keep_s=HOUR_S)
+    with History(tmp_path, lambda: made_samples.HEADER, keep_s=HOUR_S):
+        pass
+
+
+@pytest.mark.part("rest")
+@needs_root
+def test_disk_that_others_fill_costs_one_recording(tmp_path: Path) -> None:
+    """The history is there for such an hour."""
+    with small_disk(2 * 1024 * 1024) as disk:
+        clock = Clock()
+        with (
+            pytest.raises(SourceError, match="No space left"),
+            History(disk.path / "h", lambda: made_samples.HEADER, keep_s=1000 * HOUR_S, clock=clock) as history,
+        ):
+            for number in range(150):
+                clock.now_s += 60
+                history.write(noisy_sample(number))
+            before = list_recordings(disk.path / "h")
+            for number in range(150, 400):
+                _fill(disk.path / "others")
+                clock.now_s += 1
+                history.write(noisy_sample(number))
+        assert len(set(before) - set(list_recordings(disk.path / "h"))) == 1
+
+
+def _fill(path: Path) -> None:
+    """Take all that is free on a disk."""
+    with suppress(OSError), path.open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
 
 
 def noisy_sample(number: int) -> Sample:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.core.values.device import CounterRow
 
 _PIECE_S = 3600.0
+# Two recordings are removed from a full disk at least so long after each other.
+_LEAST_GAP_S = 600.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # In a sample, these views have only the rows that have changed. The columns identify a row.
@@ -54,6 +58,8 @@ class History:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
             raise SourceError(f'could not keep a history in "{folder}": {exc.strerror}') from exc
+        self._lock = _lock_folder(folder)
+        self._dropped_s = 0.0
         self._first_s = 0.0
         self._known = _Known()
         self._is_new = False
@@ -64,7 +70,10 @@ class History:
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
-        self._recorder.__exit__(exc_type)
+        try:
+            self._recorder.__exit__(exc_type)
+        finally:
+            os.close(self._lock)
 
     def write(self, sample: Sample) -> None:
         """Append a sample. Begin a new recording if the hour is over or the disk is full."""
@@ -109,11 +118,16 @@ class History:
     def _drop_oldest(self, error: SourceError) -> None:
         """If the disk is full, remove the oldest recording.
 
-        Raise `error` if it is not about a full disk, or if no recording is left to remove.
+        Raise `error` if it is not about a full disk, if one was removed in the last ten minutes, or if none is left.
         """
         others = self._pieces()[:-1]
+        now_s = self._clock()
+        # If others fill the disk, the space of one recording does not last, and all would go.
+        if now_s < self._dropped_s + _LEAST_GAP_S:
+            raise error
         if not others or not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _FULL:
             raise error
+        self._dropped_s = now_s
         others[0].unlink(missing_ok=True)
 
     def _pieces(self) -> list[Path]:
@@ -122,6 +136,22 @@ class History:
         Recordings that are not of a history are not listed, so they are not removed.
         """
         return [path for path in list_recordings(self._folder) if _began_s(path) is not None]
+
+
+def _lock_folder(folder: Path) -> int:
+    """Return a file descriptor that keeps others from writing a history to the folder. Raises SourceError."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as exc:
+        raise SourceError(f'could not keep a history in "{folder}": {exc.strerror}') from exc
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        os.close(lock)
+        raise SourceError(
+            f'another penstock watch keeps a history in "{folder}"', hint="Name another folder, or end it."
+        ) from exc
+    return lock
 
 
 class _Known:
