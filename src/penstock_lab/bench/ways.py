@@ -27,8 +27,10 @@ from penstock.core.values.accounts import LoadCounts
 from penstock.core.values.diagnosis import refuse
 from penstock.core.values.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.core.values.mode import Mode
+from penstock.core.values.names import quote_name
 from penstock.core.values.table import TableName
 from penstock.ledger.ledger import Ledger
+from penstock.ledger.schema import find_publications
 from penstock.loading.choices import list_conditions
 from penstock.loading.context import LoadTools
 from penstock.loading.copy.copy import copy_statement
@@ -95,6 +97,12 @@ def _create_schema(control: Connection, setup: str) -> None:
                 f'schema "{SCHEMA}" already exists and was not created by penstock',
                 detail="It lacks the comment of penstock bench.",
                 hint="Name another database in --to, or rename the schema.",
+            )
+        if publications := find_publications(control):
+            raise TargetError(
+                f"publication {', '.join(map(quote_name, publications))} for all tables would publish the benchmark",
+                detail="Its subscribers lack the tables, and would stop.",
+                hint="Name another database in --to.",
             )
         if oid is not None:
             control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.core.errors import LabError
+from penstock.core.errors import LabError, TargetError
 from penstock.settings.backend import SystemSettings
 from penstock_lab.bench.bulk_load.plan import BulkLoadExperiment
 from penstock_lab.bench.bulk_load.run import (
@@ -19,7 +19,7 @@ from penstock_lab.bench.bulk_load.run import (
     make_tables,
     measure_bulk_load,
 )
-from penstock_lab.bench.ways import LoadTask, bulk_load_settings
+from penstock_lab.bench.ways import LoadTask, bulk_load_settings, own_schema
 from penstock_lab.datasets.writer import write_imdb
 from penstock_lab.programs import Psql
 
@@ -130,3 +130,15 @@ def test_cut_gzip_file_is_told(server: EmbeddedServer, connection: psycopg.Conne
     path.write_bytes(gzip.compress(b"line\n" * 1000)[:-8])
     with pytest.raises(LabError, match="could not decompress"):
         psql_of(server).copy(path, "COPY t FROM STDIN")
+
+
+def test_a_publication_of_all_tables_is_refused(database18: str) -> None:
+    """Its subscribers lack the benchmark's tables, and would stop."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE PUBLICATION p FOR ALL TABLES")
+        with (
+            pytest.raises(TargetError, match='publication "p"'),
+            own_schema(ConnectionFactory(database18), purpose="measure", setup="SELECT"),
+        ):
+            pass
+        assert connection.execute("SELECT to_regnamespace('penstock_bench')").fetchone() == (None,)
