@@ -180,7 +180,7 @@ class Tools:
         return as_object(View.of(sampler.header, samples, found.risks)) | {"diagnoses": found.diagnoses}
 
     def diagnose(self) -> dict[str, object]:
-        """Show what limited this user's newest load of more than two seconds, with evidence and remedies."""
+        """Show what limited this user's newest load of more than two seconds, on any server, with remedies."""
         from penstock.diagnose.examination import examine
         from penstock.diagnose.load import judge_recording
         from penstock.watch.kept import newest_recording, recordings_folder
@@ -188,7 +188,14 @@ class Tools:
 
         recording = read_recording(newest_recording(recordings_folder(os.environ)))
         found = judge_recording(recording, examine(recording))
-        return {"began": recording.header.started_at, "diagnoses": found.diagnoses, "risks": found.risks}
+        header = recording.header
+        return {
+            "server": header.server,
+            "database": header.database,
+            "began": header.started_at,
+            "diagnoses": found.diagnoses,
+            "risks": found.risks,
+        }
 
     def temp_usage(self, seconds: float = 10.0, top: int = 10) -> dict[str, object]:
         """Show which statements and databases write temporary files, and why, within up to 50 seconds."""
