@@ -140,7 +140,7 @@ def test_a_retry_fires_no_triggers_that_its_load_has_disabled(loads: Loads, ledg
     outcome = loads.run(target(path, into="child", format="csv"), rules=replace(REJECT, triggers="disable"))
     assert (outcome.rows, outcome.rejected) == (1, 1)
     loads.execute("INSERT INTO parent VALUES (1)")
-    with pytest.raises(TargetError, match="would fire triggers that the load has disabled") as caught:
+    with pytest.raises(TargetError, match="would fire triggers that did not fire for the load") as caught:
         ledger.retry(run_id(outcome))
     assert str(caught.value.detail) == "Triggers: shouts ON public.child."
     loads.execute("ALTER TABLE child DISABLE TRIGGER shouts")
@@ -518,6 +518,39 @@ def test_records_of_a_table_that_a_later_load_has_emptied_are_not_retried(
         ledger.retry(load_id)
     assert f"penstock rejects {load_id} --discard" in str(caught.value.hint)
     assert loads.rows("tree") == [(5, None)]
+
+
+def test_a_retry_fires_no_triggers_that_a_new_table_had_not_yet(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """COPY fills it before it replaces the old one."""
+    loads.execute(
+        "CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'fired'; END $$;"
+        "CREATE TRIGGER shouts AFTER INSERT ON tree FOR EACH ROW EXECUTE FUNCTION shout()"
+    )
+    path = write(tmp_path / "file", "id,parent", ["1,", "x,"])
+    load_id = run_id(loads.run(mode_target(path, "replace", into="tree", format="csv"), rules=REJECT))
+    with pytest.raises(TargetError, match="would fire triggers that did not fire for the load"):
+        ledger.retry(load_id)
+
+
+@pytest.mark.parametrize(("mode", "is_refused"), [("truncate", True), ("append", False)])
+def test_records_of_a_table_whose_partition_a_later_load_has_emptied_are_not_retried(
+    loads: Loads, ledger: LedgerView, tmp_path: Path, mode: str, is_refused: bool
+) -> None:
+    """The partition may have them already."""
+    loads.execute(
+        "CREATE TABLE whole (id int, v text) PARTITION BY RANGE (id); CREATE TABLE part PARTITION OF whole DEFAULT"
+    )
+    path = write(tmp_path / "file", "id,v", ["1,a", "x,b"])
+    load_id = run_id(loads.run(target(path, into="whole", format="csv"), rules=REJECT))
+    later = write(tmp_path / "later", "id,v", ["1,a", "2,b"])
+    loads.run(mode_target(later, mode, into="part", format="csv"))
+    if is_refused:
+        with pytest.raises(TargetError, match="has emptied, replaced or synced table"):
+            ledger.retry(load_id)
+    else:
+        assert ledger.retry(load_id).left == 1
 
 
 @pytest.mark.parametrize("mode", ["sync", "upsert"])

@@ -279,11 +279,12 @@ def test_hint_fits_what_the_mode_leaves(loads: Loads, write: Write) -> None:
     """One file alone would remove the rows of the others, and existing keys are skipped; a check has stored nothing."""
     loads.execute("CREATE TABLE t (k int PRIMARY KEY, a numeric(9,2))")
     path = write("k,a\n1,1.005\n")
-    for mode, end in (("truncate", "again."), ("upsert", "again, with --again."), ("sync", "again, with --again.")):
+    again = "run the same command again."
+    for mode, end in (("truncate", again), ("upsert", "load the file again, with --again."), ("sync", again)):
         key = {} if mode == "truncate" else {"key": "k"}
         hint = _hint_of(loads, path, mode=mode, **key)
         assert hint.startswith("If that matters, run: ALTER TABLE ")
-        assert f"run the same command {end}" in hint
+        assert end in hint
     loads.execute("TRUNCATE t")
     assert "penstock undo" in _hint_of(loads, path, mode="insert-new", key="k")
     checked = loads.check(_append(path)).warnings[-1].hint or ""

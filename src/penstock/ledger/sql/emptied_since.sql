@@ -1,4 +1,4 @@
--- emptied_since.sql: the last later load that emptied, replaced or synced one of a load's tables, or a parent of it
+-- emptied_since.sql: the last later load that emptied, replaced or synced one of a load's tables, a parent or a partition
 -- returns ("table", load_id); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f emptied_since.sql
 \set emptying_event `cat parts/emptying_event.sql`
@@ -29,6 +29,11 @@ SELECT pg_catalog.concat_ws('.', nullif(o.target_schema, ''), o.target_table) AS
            (t.target_schema = o.target_schema AND t.target_table = o.target_table)
         OR :target_oid = o.oid
         OR :target_oid IN (SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(o.oid) AS a)
+           -- A new partition took nothing away.
+        OR (
+               :target_oid IN (SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(o.oid) AS p)
+           AND l.meaning -> 'targets' -> t.number -> 'partition' IS NULL
+           )
        )
  ORDER BY l.event DESC
  LIMIT 1;

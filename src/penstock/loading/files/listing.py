@@ -156,6 +156,8 @@ def _refuse_unlistable(parts: Sequence[str]) -> None:
         if is_wild or is_found:
             above = "/".join(parts[:at])
             for folder in glob.glob(f"{above}/") if at else ["."]:  # noqa: PTH207 (pathlib rewrites paths)
+                if folder.endswith("/lost+found/"):
+                    continue
                 try:
                     if is_wild:
                         os.scandir(folder).close()

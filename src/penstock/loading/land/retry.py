@@ -159,12 +159,14 @@ def _refuse_other_settings(load_id: str, load: RejectingLoad, tools: LoadTools) 
 def _refuse_triggers(
     load_id: str, load: RejectingLoad, targets: Sequence[_RetriedTable], connection: Connection
 ) -> None:
-    """Raise TargetError if the retry would fire triggers that the load has disabled. The job of a pipe is not known."""
+    """Raise TargetError if the retry would fire triggers that did not fire for the load.
+
+    They were disabled, or COPY filled a new table before it had any. The job of a pipe is not known.
+    """
     job = None if load.job is None else job_from_json(load.job, load_id=load_id)
-    if job is None or job.rules.triggers != "disable":
-        return
+    is_silent = job is not None and job.rules.triggers == "disable"
     triggers: list[str] = []
-    for target in targets:
+    for target in targets if is_silent else [target for target in targets if target.is_new]:
         landing = None if target.statement is None else target.statement.staged.job.landing
         events = sum(_EVENTS[event] for event in (("INSERT",) if landing is None else landing.events))
         oids = [] if target.facts is None else [target.facts.oid]
@@ -172,10 +174,9 @@ def _refuse_triggers(
             triggers += fetch_names(connection, "loading/user_triggers", oids=oids, events=events)
     if triggers:
         raise TargetError(
-            f"a retry of load {load_id} would fire triggers that the load has disabled",
+            f"a retry of load {load_id} would fire triggers that did not fire for the load",
             detail=f"Triggers: {', '.join(triggers)}.",
-            hint=f"Write the records to a file with penstock rejects {load_id} --reject-file PATH, and load that with"
-            " the load's own options; or disable them until the retry has ended.",
+            hint="Disable them (ALTER TABLE ... DISABLE TRIGGER ...) until the retry has ended.",
         )
 
 
@@ -197,12 +198,14 @@ def _advance(connection: Connection, target: _RetriedTable, advance: Advance) ->
 class _RetriedTable:
     """A table, and how the rejected records of its objects are sent, by the object's number.
 
-    `statement` stores the records that are staged. It is None if COPY fills the table.
+    `statement` stores the records that are staged. It is None if COPY fills the table. `is_new` is whether COPY has
+    filled a new table, which then replaced another one or became a partition.
     """
 
     origins: Mapping[int, Origin]
     facts: TableFacts | None = None
     statement: MergeStatement | None = None
+    is_new: bool = False
 
 
 def _read_forms(store: RejectStore, connection: Connection) -> _Forms:
@@ -281,14 +284,14 @@ def _find_landed(
     if facts is None:
         raise TargetError(f'table "{table}" does not exist any more')
     if landed.kind == "replacement":
-        return _RetriedTable(origins=_make_origins(forms, tools, table=table), facts=facts)
+        return _RetriedTable(origins=_make_origins(forms, tools, table=table), facts=facts, is_new=True)
     job = None if load.job is None else job_from_json(load.job, load_id=load_id)
     if job is None or landed.number >= len(job.targets):
         raise TargetError(
             f'rejected records of table "{table}" cannot be retried',
             detail="They come from a pipe, so the ledger does not have the job that says how they are stored.",
             hint=f"Write them to a file with penstock rejects {load_id} --reject-file PATH, correct that, and load it"
-            " with the load's own options.",
+            " with the load's own options, but --mode upsert for sync, and append for truncate.",
         )
     _refuse_transform(load_id, job.targets[landed.number], table)
     columns = dict.fromkeys(loaded_columns(load.meaning, landed.number))

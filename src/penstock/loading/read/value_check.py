@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.units import format_count
-from penstock.core.values.mode import LANDINGS
 from penstock.core.values.names import quote_name, quote_table
 from penstock.core.values.notice import Notice
 from penstock.core.values.server import DateOrder
@@ -176,7 +175,8 @@ def _describe_change(found: _ChangedValues, kept: str) -> str:
 def _describe_way(found: _ChangedValues, kept: str, *, stores: bool, is_rejecting: bool) -> str:
     """Return how to load the values into a column of type `kept`.
 
-    An undo finds no row of an altered table. A load of one file alone could remove the rows of the others.
+    An undo finds no row of an altered table. A load of one file alone could remove the rows of the others. With --again
+    each file of the command would be loaded once more.
     """
     target, change, again = found.work.target, _describe_change(found, kept), "run the same command again"
     if not stores:
@@ -184,9 +184,14 @@ def _describe_way(found: _ChangedValues, kept: str, *, stores: bool, is_rejectin
         return (
             f"create the table with a column of type {kept} before the load" if is_new else f"{change} before the load"
         )
+    if target.job.mode == "upsert":
+        return f"{change} and load the file again, with --again"
     if target.job.mode not in _UNDOABLE:
-        return f"{change} and {again}{'' if LANDINGS[target.job.mode].is_fresh else ', with --again'}"
+        return f"{change} and {again}"
     if is_rejecting or target.job.transform is not None or (target.is_staged and target.job.mode == "append"):
-        return f"first delete the rows of the load by a statement of your own, then {change} and {again}, with --again"
+        return (
+            "first delete the rows of the load by a statement of your own and run penstock loads forget ID "
+            f"--keep-rows, then {change} and {again}"
+        )
     partition = " and the partition" if target.is_partition else ""
     return f"first remove what is loaded (penstock undo ID){partition}, then {change} and {again}"

@@ -435,6 +435,8 @@ def _look(group: _Targets, works: Sequence[PlannedObject], tools: LoadTools, *, 
         replace(work, target=by_index[work.target_index])
         for work in works
         if work.source in by_index[work.target_index].unloaded
+        # A pipe can be read only once. Its beginning decides.
+        and not (work.source.is_pipe and not work.source.is_spooled)
     ]
     if not wanted or not left:
         return None

@@ -191,6 +191,17 @@ def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None
     return None if row is None else parse_setting(row[0])
 
 
+def read_effective(connection: Connection) -> tuple[str, ...]:
+    """Return the names in temp_tablespaces that the server's files set for everybody. Needs a superuser.
+
+    Raises ServerError, TargetError.
+    """
+    query = "SELECT setting FROM pg_catalog.pg_file_settings WHERE name = %s ORDER BY seqno DESC LIMIT 1"
+    with translate_errors(f"reading {SETTING}"):
+        row = connection.execute(query, [SETTING]).fetchone()
+    return () if row is None else parse_setting(row[0])
+
+
 def find_naming(connection: Connection, tablespace: str) -> list[str]:
     """Return for whom ALTER ROLE or ALTER DATABASE has set temp_tablespaces to a list that names a tablespace.
 

@@ -51,6 +51,7 @@ from penstock.temp.place.kind import (
     find_tablespace,
     folder_exists,
     make_change,
+    read_effective,
     read_place,
     read_placement,
     read_setting,
@@ -377,8 +378,10 @@ class PlaceKeeper:
 
     def _refuse_displacing(self, placement: Placement) -> None:
         """Raise TargetError if roles that are not granted have another place now: PostgreSQL would skip the new one."""
-        server = read_setting(self._control, Scope(kind="server"))
-        former = placement.prior or server or ()
+        former = placement.prior
+        if former is None or placement.scope.kind == "server":
+            # The server's setting may be in postgresql.conf.
+            former = read_effective(self._control)
         if any(name not in ("", DEFAULT_TABLESPACE) for name in former):
             raise TargetError(
                 "temporary work of other roles would move to the default tablespace of their databases",
