@@ -278,8 +278,9 @@ def _advise(cost: _Cost, table: str, setting: LoadConditions | None) -> str:
     if cost.kind == "trigger":
         return (
             f"Have the function of trigger {cost.name} do less, or, for a load whose rows do not need it: ALTER TABLE "
-            f"{table} DISABLE TRIGGER {cost.name}, and enable it afterwards as it was (\\d shows ALWAYS); both lock "
-            "out writers. A trigger for each statement, with a transition table, is called once."
+            f"{table} DISABLE TRIGGER {cost.name}, and afterwards ENABLE TRIGGER, or ENABLE ALWAYS TRIGGER if \\d "
+            "lists it as firing always; both lock out writers. A trigger for each statement, with a transition table, "
+            "is called once."
         )
     gin = " (of GIN, fastupdate = on puts the work off)" if cost.row.get("of") == "gin" else ""
     return (
