@@ -52,9 +52,10 @@ def list_loads(
     found: list[LoadRecord] = []
     if find_named_ledger(connection, schema):
         names = None if into is None else [into]
-        with suppress(UsageError):
+        if names:
             # A name may be given as it is shown, which may be none of SQL's, or as SQL has it.
-            names = None if into is None else [into, str(parse_table_name(into))]
+            with suppress(UsageError):
+                names.append(str(parse_table_name(names[0])))
         values = {"load": load_id, "since": since, "into": names, "limit": limit}
         with naming_ledger(schema), translate_errors("listing loads"):
             found = fetch_rows(connection, "ledger/loads", _make_record, ledger=schema, **values)

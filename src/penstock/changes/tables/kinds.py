@@ -19,10 +19,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import translate_errors
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_rows
-from penstock.core.values.mode import TriggerEvent
-
-# Bits of pg_trigger.tgtype.
-_EVENT_BITS: dict[TriggerEvent, int] = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}
+from penstock.core.values.mode import EVENT_BITS
 
 _DISABLED = "D"
 _ENABLE = {"O": sql.SQL("ENABLE"), "R": sql.SQL("ENABLE REPLICA"), "A": sql.SQL("ENABLE ALWAYS")}
@@ -53,7 +50,7 @@ def _find(connection: Connection, request: TableRequest) -> Sequence[Change]:
             "changes/triggers",
             TriggerRow,
             oid=request.table.oid,
-            events=sum(_EVENT_BITS[event] for event in request.job.landing.events),
+            events=sum(EVENT_BITS[event] for event in request.job.landing.events),
         )
     return [
         request.change("trigger", row.name, row.record(), relation_oid=row.relation_oid)
@@ -63,7 +60,7 @@ def _find(connection: Connection, request: TableRequest) -> Sequence[Change]:
 
 
 def _look(connection: Connection, change: Change) -> State:
-    every = sum(_EVENT_BITS.values())
+    every = sum(EVENT_BITS.values())
     rows = fetch_rows(connection, "changes/triggers", TriggerRow, oid=change.relation_oid, events=every)
     at = (change.relation_oid, change.name)
     found = next((row for row in rows if (row.relation_oid, row.name) == at), None)

@@ -5,8 +5,9 @@ A new landing is one entry here. If it needs a new statement, the statement is a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from penstock.core.slotted import slotted
 
@@ -19,6 +20,8 @@ Where = Literal["table", "staging", "replacement", "partition"]
 
 # The commands whose triggers may fire for a table.
 TriggerEvent = Literal["INSERT", "UPDATE", "DELETE"]
+# The bits of pg_trigger.tgtype. Source: src/include/catalog/pg_trigger.h
+EVENT_BITS: Final[Mapping[TriggerEvent, int]] = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}
 
 
 @slotted

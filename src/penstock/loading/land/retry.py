@@ -29,6 +29,7 @@ from penstock.core.errors import FileLocation, PenstockError, TargetError, Usage
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names
 from penstock.core.values.job import TargetJob
+from penstock.core.values.mode import EVENT_BITS, Landing
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.ledger import commit_durably, taken_over
@@ -61,9 +62,6 @@ if TYPE_CHECKING:
     from penstock.loading.land.merge_errors import RecordPosition
 
 _TEMPORARY = "pg_temp"
-
-# The bits of pg_trigger.tgtype. Source: src/include/catalog/pg_trigger.h
-_EVENTS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}
 
 # An object's number, and the offset of one of its records.
 _Key: TypeAlias = tuple[int, int]
@@ -167,8 +165,8 @@ def _refuse_triggers(
     is_silent = job is not None and job.rules.triggers == "disable"
     triggers: list[str] = []
     for target in targets if is_silent else [target for target in targets if target.is_new]:
-        landing = None if target.statement is None else target.statement.staged.job.landing
-        events = sum(_EVENTS[event] for event in (("INSERT",) if landing is None else landing.events))
+        landing = Landing() if target.statement is None else target.statement.staged.job.landing
+        events = sum(EVENT_BITS[event] for event in landing.events)
         oids = [] if target.facts is None else [target.facts.oid]
         with translate_errors("looking for triggers"):
             triggers += fetch_names(connection, "loading/user_triggers", oids=oids, events=events)

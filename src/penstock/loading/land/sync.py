@@ -26,6 +26,7 @@ from penstock.core.errors import DeleteLimitError, TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, table_identifier
 from penstock.core.units import count_nouns, format_count
+from penstock.core.values.mode import EVENT_BITS
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
 from penstock.loading.land.context import LandingContext, TargetLanding, refuse_unended
@@ -36,8 +37,6 @@ from penstock.loading.values.plan import TargetPlan
 _INSUFFICIENT_PRIVILEGE = "42501"
 # The violations of a foreign key. ON DELETE RESTRICT has an SQLSTATE of its own since PostgreSQL 18.
 _REFERENCED = ("23503", "23001")
-# INSERT, DELETE and UPDATE as bits of pg_trigger.tgtype.
-_ANY_EVENT = 28
 _FREE_THEM = "Load the other table by the same job with --mode sync."
 
 # The actions that change a row which refers to a deleted one: pg_constraint.confdeltype.
@@ -186,7 +185,8 @@ class MissingRows:
         reached = [key.oid for key in self.foreign_keys if key.changes_rows]
         with translate_errors("looking up triggers"):
             oids = sorted([self.landing.facts.oid, *reached])
-            triggers = fetch_names(self._connection, "loading/user_triggers", oids=oids, events=_ANY_EVENT)
+            events = sum(EVENT_BITS.values())
+            triggers = fetch_names(self._connection, "loading/user_triggers", oids=oids, events=events)
         return (*triggers, *(("row-level security",) if self.landing.facts.row_security_applies else ()))
 
     def _describe_code(self) -> str:
