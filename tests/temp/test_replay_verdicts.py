@@ -69,8 +69,9 @@ def test_a_failure_is_no_result() -> None:
     assert Comparison(number=1, statement="", sessions=1, first=(), second=(), failure="x").verdict == "failed"
 
 
-def node(kind: str, *below: dict[str, Any], written: int = 0, **more: Any) -> dict[str, Any]:
-    return {"Node Type": kind, "Temp Written Blocks": written, "Temp Read Blocks": written, "Plans": [*below], **more}
+def node(kind: str, *below: dict[str, Any], written: int = 0, read: int | None = None, **more: Any) -> dict[str, Any]:
+    blocks = {"Temp Written Blocks": written, "Temp Read Blocks": written if read is None else read}
+    return {"Node Type": kind, **blocks, "Plans": [*below], **more}
 
 
 def test_blocks_are_those_of_the_node_itself_and_the_largest_is_first() -> None:
@@ -109,3 +110,26 @@ def test_one_device_below_both_places_is_named() -> None:
         first_place="a", second_place="b", rounds=3, seed=1, comparisons=(), skipped=(), shared_device="vda2"
     )
     assert describe_replay(result)[-1] == "both places are on device vda2: what differs is not the disk"
+
+
+def _spills(plan: dict[str, Any]) -> list[tuple[str, int, int]]:
+    return [(each.node, each.written_bytes, each.read_bytes) for each in find_spills(plan, block_bytes=1)]
+
+
+def test_files_of_a_cte_are_those_of_its_nodes_alone() -> None:
+    """Of its two scans the first runs it, and has its blocks in its total. What each stores and reads is its own."""
+    made = node("Sort", written=100, **{"Parent Relationship": "InitPlan"})
+    first = node("CTE Scan", written=140, read=130, **{"CTE Name": "c"})
+    second = node("CTE Scan", read=120, **{"CTE Name": "c"})
+    join = node("Nested Loop", made, first, second, written=140, read=250)
+    assert _spills(join) == [("Sort", 100, 100), ("CTE Scan on c", 40, 30), ("CTE Scan on c", 0, 120)]
+
+
+def test_files_of_a_recursive_cte_and_of_a_subquery_count_once() -> None:
+    """A scan of the work table has the name of the CTE, too, and is below the node that makes it."""
+    work = node("WorkTable Scan", read=70, **{"CTE Name": "r"})
+    union = node("Recursive Union", work, written=80, read=70, **{"Parent Relationship": "InitPlan"})
+    plan = node("Limit", union, node("CTE Scan", written=80, read=70, **{"CTE Name": "r"}), written=80, read=70)
+    assert _spills(plan) == [("Recursive Union", 80, 0), ("WorkTable Scan on r", 0, 70)]
+    inner = node("Sort", written=9, **{"Parent Relationship": "InitPlan"})
+    assert _spills(node("Aggregate", inner, node("Seq Scan", written=9), written=9)) == [("Sort", 9, 9)]

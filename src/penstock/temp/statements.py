@@ -8,7 +8,7 @@ are not checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import UsageError
@@ -131,7 +131,8 @@ def find_spills(plan: Plan, *, block_bytes: int) -> tuple[Spill, ...]:
 
     A node's own files count, not those of the nodes below it. `block_bytes` is the server's block size.
     """
-    found = [_describe(node, block_bytes) for node in walk_nodes(plan)]
+    own = _own_blocks(plan)
+    found = [_describe(node, own[id(node)], block_bytes) for node in walk_nodes(plan)]
     return tuple(
         sorted(
             (spill for spill in found if spill.written_bytes or spill.read_bytes), key=lambda each: -each.written_bytes
@@ -151,6 +152,9 @@ def find_wait_s(plan: Plan) -> float | None:
     >>> part = {"Node Type": "Sort", "Temp I/O Read Time": 2000.0, "Temp I/O Write Time": 1000.0}
     >>> find_wait_s({**part, "Node Type": "Gather Merge", "Workers Launched": 2, "Plans": [part]})
     1.0
+    >>> cte, scan = {**part, "Parent Relationship": "InitPlan"}, {**part, "Node Type": "CTE Scan"}
+    >>> find_wait_s({**part, "Node Type": "Aggregate", "Plans": [cte, scan]})
+    3.0
     """
     if not any(name in plan for name in _WAIT_FIELDS):
         return None
@@ -158,10 +162,21 @@ def find_wait_s(plan: Plan) -> float | None:
 
 
 def _wait_ms(node: Plan, *, processes: int) -> float:
-    below = node.get("Plans", ())
+    below, initial = _split_below(node)
     own = max(0.0, _total_wait_ms(node) - sum(map(_total_wait_ms, below))) / processes
     sharing = processes + int(node.get("Workers Launched", 0))
-    return own + sum(_wait_ms(each, processes=sharing) for each in below)
+    waits_ms = own + sum(_wait_ms(each, processes=sharing) for each in below)
+    # The node that reads an InitPlan's result has its waits, too.
+    return waits_ms + sum(_wait_ms(each, processes=processes) - _total_wait_ms(each) / processes for each in initial)
+
+
+def _split_below(node: Plan) -> tuple[list[Plan], list[Plan]]:
+    """Return the nodes below a node that it reads, and the InitPlans, which it or a node below it reads."""
+    below: list[Plan] = []
+    initial: list[Plan] = []
+    for each in node.get("Plans", ()):
+        (initial if each.get("Parent Relationship") == "InitPlan" else below).append(each)
+    return below, initial
 
 
 def _total_wait_ms(node: Plan) -> float:
@@ -180,18 +195,44 @@ def walk_nodes(plan: Plan) -> Iterator[Plan]:
         yield from walk_nodes(below)
 
 
-def _describe(node: Plan, block_bytes: int) -> Spill:
-    written, read = (_own(node, field) * block_bytes for field in ("Temp Written Blocks", "Temp Read Blocks"))
+def _describe(node: Plan, own: tuple[int, int], block_bytes: int) -> Spill:
+    written, read = (blocks * block_bytes for blocks in own)
     disk_bytes = max(written, _disk_bytes(node))
     needed = max(_LEAST_NEEDED, round(disk_bytes * MEMORY_FACTOR))
     return Spill(node=_name(node), how=_how(node), written_bytes=written, read_bytes=read, needed_bytes=needed)
 
 
-def _own(node: Plan, field: str) -> int:
-    below = sum(
-        int(each.get(field, 0)) for each in node.get("Plans", ()) if each.get("Parent Relationship") != "InitPlan"
-    )
-    return max(0, int(node.get(field, 0)) - below)
+def _own_blocks(plan: Plan) -> dict[int, tuple[int, int]]:
+    """Return how many blocks of temporary files each node has written and read itself, by the id of the node.
+
+    The node that reads an InitPlan, such as the first scan of a CTE, has the InitPlan's blocks in its total, too. The
+    plan does not say which node that is. So they are subtracted from the node with the fewest blocks that can be it.
+    """
+    own = {id(node): _less(_blocks(node), map(_blocks, _split_below(node)[0])) for node in walk_nodes(plan)}
+    for host in walk_nodes(plan):
+        for initial in _split_below(host)[1]:
+            written, read = _blocks(initial)
+            inside = set(map(id, walk_nodes(initial)))
+            readers = [
+                id(node)
+                for node in walk_nodes(host)
+                if id(node) not in inside and own[id(node)][0] >= written and own[id(node)][1] >= read
+            ]
+            if readers and (written or read):
+                reader = min(readers, key=own.__getitem__)
+                own[reader] = _less(own[reader], [(written, read)])
+    return own
+
+
+def _blocks(node: Plan) -> tuple[int, int]:
+    return int(node.get("Temp Written Blocks", 0)), int(node.get("Temp Read Blocks", 0))
+
+
+def _less(total: tuple[int, int], parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    written, read = total
+    for part in parts:
+        written, read = written - part[0], read - part[1]
+    return max(0, written), max(0, read)
 
 
 def _disk_bytes(node: Plan) -> int:
