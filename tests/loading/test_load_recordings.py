@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from penstock.core.errors import ServerError, SourceError
 from penstock.diagnose.examination import examine
@@ -47,6 +48,15 @@ def test_recording_has_samples_and_what_the_loader_counted(database18: str, tmp_
     assert judge_recording(recording, examine(recording)).diagnoses
     seconds = recording.load.accounts.sessions
     assert seconds.sending_s + seconds.finishing_s > seconds.waiting_s + seconds.encoding_s + seconds.committing_s
+
+
+def test_sessions_with_a_name_of_the_user_are_those_of_the_load(database18: str, tmp_path: Path) -> None:
+    """As a connection string or PGAPPNAME gives it, cut where the server cuts it."""
+    named = make_conninfo(database18, application_name="nightly " + "n" * 80)
+    loads = Loads(named, setup=SETUP, record=tmp_path / "r")
+    loads.run(target(slow_file(tmp_path)))
+    found = examine(read_recording(tmp_path / "r"))
+    assert found.activity.sessions > 0
 
 
 def test_load_that_is_long_and_large_enough_ends_with_its_verdict(database18: str, tmp_path: Path) -> None:

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 # The server is sampled only if at least this many free connections are left beside the connections of the load.
 _SPARE_CONNECTIONS = 3
 
-# The application names of a load's sessions begin with this.
-_APPLICATION = "penstock"
-
 
 class LoadWatch:
     """Samples a server while a load runs, writes a recording, and finds what limited the load.
@@ -109,7 +106,7 @@ class LoadWatch:
         host, _, _ = self._server.host.rpartition(":")
         rds_host = host if is_rds_endpoint(host) else None
         return open_sampler_at(
-            self._connect, rds_host, interval_s=SHORTEST_S, application=_APPLICATION, facts=self._server
+            self._connect, rds_host, interval_s=SHORTEST_S, application=self._connect.application, facts=self._server
         )
 
     def _see(self, header: RecordingHeader, sample: Sample) -> None:

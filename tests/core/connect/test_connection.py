@@ -144,8 +144,10 @@ def test_label_tells_sessions_apart(database18: str) -> None:
 
 def test_users_application_name_is_kept(database18: str) -> None:
     """A name in the connection string wins."""
-    with ConnectionFactory(make_conninfo(database18, application_name="nightly")).connect(label="1") as session:
-        assert show(session, "application_name") == "nightly"
+    factory = ConnectionFactory(make_conninfo(database18, application_name="nightly"))
+    with factory.connect(label="1") as session:
+        assert show(session, "application_name") == factory.application == "nightly"
+    assert ConnectionFactory(database18).application == "penstock"
 
 
 def test_role_is_taken(database: str, user_name: str) -> None:

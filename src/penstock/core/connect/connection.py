@@ -142,6 +142,9 @@ _CHOSEN = ("client", "database", "user", "database user", "session")
 # sessions of a load wait for it.
 _PING_TIMEOUT_S = 2
 
+# The server cuts an application_name after so many bytes (NAMEDATALEN - 1).
+_NAME_BYTES = 63
+
 # The first version in which a session can report its statistics at once: PostgreSQL 15, pg_stat_force_next_flush().
 CAN_FLUSH_STATISTICS = 150_000
 
@@ -213,6 +216,13 @@ class ConnectionFactory:
         """Return the server, database and user as libpq keywords, and the tunnel if any, without any secret."""
         target = describe_target(given_settings(self._settings, os.environ))
         return target if self._tunnel is None else f"{target} through {self._tunnel}"
+
+    @property
+    def application(self) -> str:
+        """Return the text with which the application_name of each session begins: the user's, or penstock's."""
+        name = given_settings(self._settings, os.environ).get("application_name", "")
+        # The server replaces characters that are not printable ASCII.
+        return re.sub(r"[^ -~].*", "", name, flags=re.DOTALL)[:_NAME_BYTES] or self._application_name
 
     @property
     def input_settings(self) -> dict[str, str]:
