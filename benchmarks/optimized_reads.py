@@ -67,11 +67,7 @@ def _describe(result: ReadsResult) -> dict[str, Any]:
         "results": results,
         "table": [
             ("topology", *TIME_HEADING),
-            *(
-                (target.name, *row)
-                for target in result.targets
-                for row in time_rows(target, cpu_count=result.machine.cpu_count)
-            ),
+            *((target.name, *row) for target in result.targets for row in time_rows(target, result)),
         ],
         "notes": [
             (

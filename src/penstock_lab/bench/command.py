@@ -151,7 +151,7 @@ def describe_bulk_load(result: BulkLoadResult) -> list[str]:
     size = f"{format_bytes(result.plain_bytes)} of text, {format_bytes(result.size_bytes)} gzip"
     lines = [
         f"{format_count(result.rows)} rows in seven files ({size}), {describe_rounds(result)}",
-        f"on {machine.cpu_model}, {machine.cpu_count} cores for client and server",
+        f"client, and servers of a lab: {machine.cpu_model}, {machine.cpu_count} cores",
         *describe_scale(result),
     ]
     for target in result.targets:
@@ -344,8 +344,9 @@ def describe_commits(result: CommitsResult) -> list[str]:
     from penstock_lab.bench.commits.plan import SOURCE
     from penstock_lab.bench.commits.table import MARK, SHARES, describe_rounds
 
-    machine = f"{result.machine.cpu_model}, {result.machine.cpu_count} cores for client, server and receivers"
-    lines = [f"{format_count(result.rows)} rows, medians of {describe_rounds(result)}", f"on {machine}"]
+    machine = f"{result.machine.cpu_model}, {result.machine.cpu_count} cores"
+    lines = [f"{format_count(result.rows)} rows, medians of {describe_rounds(result)}"]
+    lines.append(f"client, receivers, and servers of a lab: {machine}")
     for target in result.targets:
         lines += ["", *_describe_commits_target(target)]
     lines += ["", "Published for Aurora's storage, not measured here:", f"  {SOURCE}."]
@@ -451,6 +452,8 @@ def optimized_reads(
 
     if against is not None and to is None:
         raise UsageError("--against needs --to", hint="Name the server without local storage with --to.")
+    if to is not None and topology:
+        raise UsageError("--to and --topology exclude each other", hint="Only a lab's cores are known, and scaled by.")
     if plot is not None:
         check_plot(plot)
     default = () if to is not None else _READS_SHAPES[:1]
@@ -479,7 +482,7 @@ def describe_reads(result: ReadsResult) -> list[str]:
     rounds = f"{experiment.rounds} rounds, either side first in half of them"
     lines = [
         f"{format_count(experiment.rows)} rows in each of three tables, three queries, {rounds}",
-        f"on {machine.cpu_model}, {machine.cpu_count} cores for client and server",
+        f"client, and servers of a lab: {machine.cpu_model}, {machine.cpu_count} cores",
     ]
     if scaled is not None:
         lines.append(
@@ -498,7 +501,7 @@ def describe_reads(result: ReadsResult) -> list[str]:
 def _describe_reads_target(target: ReadsTargetResult, result: ReadsResult) -> list[str]:
     from penstock_lab.bench.optimized_reads.table import IO_HEADING, TIME_HEADING, io_rows, time_rows
 
-    times = time_rows(target, cpu_count=result.machine.cpu_count)
+    times = time_rows(target, result)
     io = io_rows(target, rows=result.experiment.rows)
     return [
         f"{target.name}, PostgreSQL {target.postgresql}",

@@ -99,6 +99,8 @@ def _render(plot: Plot, kind: str) -> bytes:
         axes = figure.add_subplot()
         _draw_lines(axes, plot.lines)
         _label(axes, plot)
+        # Outside of the axes it hides no point.
+        figure.legend(loc="outside upper left", frameon=False)
         figure.supxlabel(notes, x=0.01, ha="left", fontsize=8, color="0.25")
         stream = io.BytesIO()
         figure.savefig(stream, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
@@ -108,7 +110,7 @@ def _render(plot: Plot, kind: str) -> bytes:
 def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
     styles = iter(_STYLES * len(lines))
     values = [point.x for line in lines for point in line.points]
-    decades = math.log10(max(values) / min(values))
+    decades = math.log10(max(values) / min(values)) if values else 0.0
     for number, line in enumerate(lines):
         color, marker = _PUBLISHED_STYLE if line.is_published else next(styles)
         shift = 10 ** (_SHIFT * decades * (number - (len(lines) - 1) / 2))
@@ -116,7 +118,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
         medians = [point.median for point in line.points]
         look: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "--" if line.is_published else "-"}
         axes.plot(xs, medians, linewidth=1.3, label=_shorten(line.name), **look)
-        if not line.is_published:
+        if line.points and not line.is_published:
             lows, highs = zip(*((point.low, point.high) for point in line.points), strict=True)
             axes.vlines(xs, lows, highs, color=color, linewidth=4, alpha=0.3)
         hollow = [(x, point.median) for x, point in zip(xs, line.points, strict=True) if point.is_scaled]
@@ -129,16 +131,22 @@ def _shorten(name: str) -> str:
 
 
 def _label(axes: Axes, plot: Plot) -> None:
+    axes.set(xlabel=plot.x_label, ylabel=plot.y_label)
+    axes.set_title(plot.title, loc="left")
+    axes.grid(visible=True, color="0.9")
+    axes.spines[["top", "right"]].set_visible(False)
+    # Logarithms need a value.
+    if any(line.points for line in plot.lines):
+        _scale(axes, plot)
+
+
+def _scale(axes: Axes, plot: Plot) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator  # noqa: PLC0415 (with matplotlib)
 
-    axes.set(xscale="log", yscale="log", xlabel=plot.x_label, ylabel=plot.y_label)
-    axes.set_title(plot.title, loc="left")
+    axes.set(xscale="log", yscale="log")
     axes.xaxis.set_major_locator(FixedLocator(sorted({point.x for line in plot.lines for point in line.points})))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}" if value < 1000 else f"{value:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}\N{MULTIPLICATION SIGN}"))
-    axes.grid(visible=True, color="0.9")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+import psycopg
 from psycopg import sql
 
 from penstock.core.catalogue.catalog import read_server_facts
@@ -19,7 +20,7 @@ from penstock.core.catalogue.tables import create_table
 from penstock.core.checks import check_standby
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import in_transaction, translate_errors
-from penstock.core.errors import LabError, ServerError, TargetError
+from penstock.core.errors import LabError, PenstockError, ServerError, TargetError
 from penstock.core.host.machine import client_name
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one
@@ -56,6 +57,27 @@ _MARK = "made by penstock bench, which drops it"
 # "commi" in ASCII. The lock allows one experiment at a time in a database.
 _LOCK = 0x636F6D6D69
 
+# Cancels the statements of penstock and psql that hold locks in the schema.
+_CANCEL = """
+    SELECT pg_catalog.pg_cancel_backend(a.pid)
+      FROM pg_catalog.pg_stat_activity AS a
+     WHERE a.datname = pg_catalog.current_database()
+       AND a.usename = SESSION_USER
+       AND pg_catalog.pg_has_role(a.usesysid, 'USAGE')
+       AND a.pid <> pg_catalog.pg_backend_pid()
+       AND EXISTS (
+               SELECT
+                 FROM pg_catalog.pg_locks AS l
+                 JOIN pg_catalog.pg_class AS c ON c.oid = l.relation
+                WHERE l.pid = a.pid
+                  AND l.database = (
+                          SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()
+                      )
+                  AND c.relnamespace = pg_catalog.to_regnamespace(%s)
+           )
+       AND (pg_catalog.starts_with(a.application_name, %s) OR a.application_name = 'psql')
+"""
+
 # The comment that marks the database as penstock's. Only a database with this comment is dropped.
 _DATABASE_MARK = "created by penstock demo, which drops and recreates it at each run"
 
@@ -77,9 +99,30 @@ def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Itera
         _create_schema(control, setup)
         try:
             yield control
+        except BaseException:
+            # The statements of an interrupted step may still run there. If this fails, the drop waits for them.
+            with suppress(psycopg.Error):
+                control.execute(_CANCEL, [SCHEMA, factory.application])
+            raise
         finally:
-            with translate_errors(f"dropping schema {SCHEMA}"):
-                control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
+            _drop_schema(control, factory)
+
+
+def _drop_schema(control: Connection, factory: ConnectionFactory) -> None:
+    """Drop SCHEMA. If the session was lost, a new one drops it, unless another session has the benchmark's lock."""
+    what, drop = f"dropping schema {SCHEMA}", f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode()
+    try:
+        with translate_errors(what):
+            control.execute(drop)
+    except PenstockError:
+        if not control.closed:
+            raise
+        with factory.connect(label="bench") as again, translate_errors(what):
+            (is_alone,) = fetch_one(again, "SELECT pg_catalog.pg_try_advisory_lock(%s)", [_LOCK])
+            if is_alone:
+                again.execute(drop)
+            else:
+                factory.on_warning(f"schema {SCHEMA} stays: another session uses it. The next penstock bench drops it")
 
 
 def _create_schema(control: Connection, setup: str) -> None:
@@ -319,7 +362,8 @@ def bulk_load_settings(setting: LoadTask) -> Iterator[None]:
             yield
         finally:
             for lease_id in report.lease_ids:
-                backend.release(lease_id)
+                for warning in backend.release(lease_id).warnings:
+                    setting.connect.on_warning(warning)
 
 
 def why_no_settings(setting: LoadTask) -> str | None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from benchmarks.recorded import read_optimized_reads
@@ -39,7 +40,11 @@ from penstock_lab.bench.optimized_reads.table import (
     io_rows,
     time_rows,
 )
+from penstock_lab.bench.plot import draw_plot
 from penstock_lab.volumes import check_machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def runs(name: str, volume: float, local: float, *, temp_bytes: int = 10**9) -> QueryRuns:
@@ -60,7 +65,10 @@ STEP = ReadsStep(sessions=4, runs=(runs("a", 1.0, 0.9), runs("b", 2.0, 0.1)))
 def _result(*targets: ReadsTargetResult) -> ReadsResult:
     experiment = ReadsExperiment(rows=1_000_000, sessions=(4,), rounds=4)
     return ReadsResult(
-        experiment=experiment, machine=read_machine(), scaled=scale(experiment, cpu_count=2), targets=targets
+        experiment=experiment,
+        machine=replace(read_machine(), cpu_count=2),
+        scaled=scale(experiment, cpu_count=2),
+        targets=targets,
     )
 
 
@@ -94,7 +102,7 @@ def test_rounds_of_either_order_count_equally() -> None:
         assert experiment.first_sides.count("volume") == experiment.first_sides.count("local")
 
 
-def test_a_query_that_spills_nothing_is_left_out_of_the_sum() -> None:
+def test_a_query_that_spills_nothing_is_left_out_of_the_sum(tmp_path: Path) -> None:
     """Where temporary files are cannot matter to it. If no query spills, there is no sum and no point in the plot."""
     inside = runs("c", 100.0, 100.0, temp_bytes=0)
     with_it, without = (
@@ -102,9 +110,11 @@ def test_a_query_that_spills_nothing_is_left_out_of_the_sum() -> None:
         ReadsTargetResult(name="single", postgresql="18.4", steps=(ReadsStep(sessions=1, runs=(inside,)),)),
     )
     assert (with_it.volume_s, with_it.speed_up) == (STEP.volume_s, STEP.speed_up)
-    assert [row[1] for row in time_rows(without, cpu_count=2)] == ["c"]
-    assert time_rows(without, cpu_count=2)[0][8] == SPILLS_NOTHING
+    assert [row[1] for row in time_rows(without, _result(without))] == ["c"]
+    assert time_rows(without, _result(without))[0][8] == SPILLS_NOTHING
     assert chart(_result(without)).lines[0].points == ()
+    for number, result in enumerate((_result(without), replace(_result(without), scaled=None))):
+        draw_plot(tmp_path / f"{number}.svg", chart(result))
     assert json.loads(json.dumps(as_object(_result(without))))["targets"][0]["steps"][0]["speed_up"] is None
 
 
@@ -113,7 +123,7 @@ def test_spreads_that_overlap_are_no_difference() -> None:
     target = ReadsTargetResult(
         name="single", postgresql="18.4", steps=(ReadsStep(sessions=1, runs=(runs("a", 1.0, 1.5),)),)
     )
-    assert {row[8] for row in time_rows(target, cpu_count=2)} == {NO_DIFFERENCE}
+    assert {row[8] for row in time_rows(target, _result(target))} == {NO_DIFFERENCE}
     (step,) = json.loads(json.dumps(as_object(_result(target))))["targets"][0]["steps"]
     assert not step["is_difference"]
 
@@ -137,10 +147,21 @@ def test_result_is_shown_with_both_published_columns_and_drawn() -> None:
     assert steps[0]["is_difference"]
 
 
+def test_a_users_server_is_not_compared_by_the_cores_of_the_client() -> None:
+    """How many cores it has is not known: neither in the table, nor in JSON, nor in the plot."""
+    target = ReadsTargetResult(name="host=db1", postgresql="18.4", steps=(STEP,))
+    result = replace(_result(target), scaled=None)
+    assert time_rows(target, result)[0][9:11] == ("1.07", "-")
+    (line,) = chart(result).lines
+    assert [(point.x, point.median) for point in line.points] == [(4, 6.0)]
+    (step,) = json.loads(json.dumps(as_object(result)))["targets"][0]["steps"]
+    assert step["published_by_core"] is None
+
+
 def test_each_query_stands_by_itself_and_spills_beside_the_article() -> None:
     """With what reached the devices; 1,090 GB of 100 million rows are 10.9 GB of one million."""
     target = ReadsTargetResult(name="single", postgresql="18.4", steps=(STEP,))
-    assert [row[1:3] for row in time_rows(target, cpu_count=2)] == [(ALL, "6.0"), ("a", "2.0"), ("b", "4.0")]
+    assert [row[1:3] for row in time_rows(target, _result(target))] == [(ALL, "6.0"), ("a", "2.0"), ("b", "4.0")]
     assert io_rows(target, rows=1_000_000) == [
         ("4", "2.00", "10.9", "0.18", "4.00/2.00", "50%", "3.0", "-", "-", "-", "4/8"),
     ]
@@ -154,7 +175,7 @@ def test_a_disk_that_never_waits_is_forecast_from_the_volume_alone() -> None:
     assert step.waiting == pytest.approx(0.45)
     assert step.forecast_s(cpu_count=2) == 5.0 + 8.0
     target = ReadsTargetResult(name="single", postgresql="18.4", steps=(step,))
-    shown = [row[-3:] for row in time_rows(target, cpu_count=2)]
+    shown = [row[-3:] for row in time_rows(target, _result(target))]
     assert shown == [("45%", "13.0", "1.62"), ("70%", "5.0", "1.25"), ("20%", "8.0", "2.00")]
     assert (STEP.waiting, STEP.forecast_s(cpu_count=2)) == (None, None)
 
@@ -186,6 +207,8 @@ def test_a_result_is_read_back_from_its_object() -> None:
 def test_options_that_cannot_go_together_are_refused() -> None:
     with pytest.raises(UsageError, match="--against needs --to"):
         optimized_reads(against="host=x")
+    with pytest.raises(UsageError, match="--to and --topology exclude each other"):
+        optimized_reads(topology=["single"], to="host=db1")
     with pytest.raises(UsageError, match='unknown topology "quorum"'):
         optimized_reads(topology=["quorum"])
     with pytest.raises(UsageError, match='invalid value "1,none" for --sessions'):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -141,4 +143,50 @@ def test_a_publication_of_all_tables_is_refused(database18: str) -> None:
             own_schema(ConnectionFactory(database18), purpose="measure", setup="SELECT"),
         ):
             pass
+        assert connection.execute("SELECT to_regnamespace('penstock_bench')").fetchone() == (None,)
+
+
+def test_schema_is_dropped_though_a_step_was_interrupted(database18: str) -> None:
+    """Its statement runs on, and holds a lock in the schema."""
+    ended: list[str | None] = []
+
+    def hold() -> None:
+        with psycopg.connect(database18, application_name="psql") as session:
+            session.execute("LOCK TABLE penstock_bench.t")
+            try:
+                session.execute("SELECT pg_sleep(600)")
+            except psycopg.errors.QueryCanceled as error:
+                ended.append(error.sqlstate)
+
+    def interrupt(control: psycopg.Connection) -> None:
+        thread.start()
+        sleeping = "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+        while control.execute(sleeping).fetchone() is None:
+            time.sleep(0.02)
+        raise KeyboardInterrupt
+
+    thread = threading.Thread(target=hold)
+    setup = "CREATE TABLE t (a int)"
+    with (
+        pytest.raises(KeyboardInterrupt),
+        own_schema(ConnectionFactory(database18), purpose="measure", setup=setup) as control,
+    ):
+        interrupt(control)
+    thread.join()
+    assert ended == ["57014"]
+    _assert_no_schema(database18)
+
+
+def test_schema_is_dropped_though_its_session_was_lost(database18: str) -> None:
+    """By another session; what was measured is not lost with it."""
+    with (
+        psycopg.connect(database18, autocommit=True) as admin,
+        own_schema(ConnectionFactory(database18), purpose="measure", setup="CREATE TABLE t (a int)") as control,
+    ):
+        admin.execute("SELECT pg_terminate_backend(%s)", [control.info.backend_pid])
+    _assert_no_schema(database18)
+
+
+def _assert_no_schema(conninfo: str) -> None:
+    with psycopg.connect(conninfo) as connection:
         assert connection.execute("SELECT to_regnamespace('penstock_bench')").fetchone() == (None,)

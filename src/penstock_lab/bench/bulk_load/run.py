@@ -128,7 +128,9 @@ def measure(
                 setting.connect,
                 interval_s=_SAMPLE_INTERVAL_S,
                 counters_every_s=_COUNTERS_EVERY_S,
-                known=KnownServer(volume=limits, application="psql" if "psql" in step.load else "penstock"),
+                known=KnownServer(
+                    volume=limits, application="psql" if "psql" in step.load else setting.connect.application
+                ),
             )
             with closing(sampler), sampling_beside(sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
                 began_s = time.monotonic()

@@ -203,7 +203,7 @@ def chart(result: BulkLoadResult) -> Plot:
     names = "; ".join(f"{number} {each.step.name}" for number, each in enumerate(steps, start=1))
     measured = (
         f"Measured: PostgreSQL {versions}; {result.rows:,} rows, {describe_rounds(result)}, shaded from lowest "
-        f"to highest. Client and servers on {machine.cpu_model}, {machine.cpu_count} cores."
+        f"to highest. Client, and servers of a lab, on {machine.cpu_model}, {machine.cpu_count} cores."
     )
     return Plot(
         title="Loading IMDb's files: seconds of each step as a multiple of the first",

@@ -55,6 +55,8 @@ def users_target(
     password = given.pop("password", None)
     # A distribution's psql supports TLS; the wheel's does not.
     program = shutil.which("psql") or default_installation().program("psql")
+    # The samples show psql's sessions by this name.
+    given["application_name"] = "psql"
     psql = Psql(program=program, conninfo=format_conninfo(**given), password=password, is_users=True)
     setting = LoadTask(files=files, schema=SCHEMA, psql=psql, connect=connect, open_settings=open_settings)
     with connect.borrow() as connection:

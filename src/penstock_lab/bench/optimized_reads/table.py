@@ -72,9 +72,9 @@ IO_HEADING = (
 )
 
 
-def time_rows(target: ReadsTargetResult, *, cpu_count: int) -> list[tuple[str, ...]]:
+def time_rows(target: ReadsTargetResult, result: ReadsResult) -> list[tuple[str, ...]]:
     """Return the rows below TIME_HEADING: for each step the sum of its queries that spill, then each query."""
-    rows = []
+    rows, cpu_count = [], result.machine.cpu_count
     for step in target.steps:
         if step.spilling:
             rows.append(
@@ -83,7 +83,7 @@ def time_rows(target: ReadsTargetResult, *, cpu_count: int) -> list[tuple[str, .
                     ALL,
                     *_times(step.volume_s, step.local_s),
                     _known(published_speed_up(step.sessions), "{:.2f}"),
-                    _known(published_speed_up(as_loaded(step.sessions, cpu_count=cpu_count)), "{:.2f}"),
+                    _known(_published_by_core(step, result), "{:.2f}"),
                     *_forecast(step, cpu_count=cpu_count),
                 )
             )
@@ -94,6 +94,13 @@ def time_rows(target: ReadsTargetResult, *, cpu_count: int) -> list[tuple[str, .
             alone = ReadsStep(sessions=step.sessions, runs=(run,))
             rows.append((str(step.sessions), run.query, *shown, "-", "-", *_forecast(alone, cpu_count=cpu_count)))
     return rows
+
+
+def _published_by_core(step: ReadsStep, result: ReadsResult) -> float | None:
+    """Return the article's speed-up at as many sessions for each core. The cores of a user's server are not known."""
+    if result.scaled is None:
+        return None
+    return published_speed_up(as_loaded(step.sessions, cpu_count=result.machine.cpu_count))
 
 
 def _forecast(step: ReadsStep, *, cpu_count: int) -> tuple[str, ...]:
@@ -214,22 +221,25 @@ def chart(result: ReadsResult) -> Plot:
     measured = (
         f"Measured: PostgreSQL {versions}; {result.experiment.rows:,} rows in each of three tables, "
         f"{result.experiment.rounds} rounds, either side first in half of them, "
-        f"shaded from the lowest to the highest quotient. Client and servers on "
+        f"shaded from the lowest to the highest quotient. Client, and servers of a lab, on "
         f"{machine.cpu_model}, {machine.cpu_count} cores."
     )
+    # The cores of a user's server are not known, so the article's line has no place in its plot.
+    cores = None if result.scaled is None else machine.cpu_count
+    published = () if cores is None else (_published_line(),)
     return Plot(
         title="Queries that spill: temporary work on local disk instead of the data's volume",
-        x_label="sessions for each core, all with the same query at a time",
+        x_label=f"sessions{'' if cores is None else ' for each core'}, all with the same query at a time",
         y_label="times as fast",
-        lines=(*(_line(target, machine.cpu_count) for target in result.targets), _published_line()),
-        notes=(measured, f"Published, not measured here: {SOURCE}."),
+        lines=(*(_line(target, cores or 1) for target in result.targets), *published),
+        notes=(measured, *(f"Published, not measured here: {SOURCE}." for _ in published)),
     )
 
 
-def _line(target: ReadsTargetResult, cpu_count: int) -> Line:
+def _line(target: ReadsTargetResult, cores: int) -> Line:
     points = (
         Point(
-            x=step.sessions / cpu_count,
+            x=step.sessions / cores,
             median=found,
             low=speed_up_range(step.volume_s, step.local_s)[0],
             high=speed_up_range(step.volume_s, step.local_s)[1],
@@ -276,7 +286,7 @@ def _step(step: ReadsStep, result: ReadsResult) -> dict[str, object]:
         "speed_up": step.speed_up,
         "is_difference": bool(step.spilling) and is_difference(step.volume_s, step.local_s),
         "published_speed_up": published_speed_up(step.sessions),
-        "published_by_core": published_speed_up(as_loaded(step.sessions, cpu_count=result.machine.cpu_count)),
+        "published_by_core": _published_by_core(step, result),
         "waiting": step.waiting,
         "forecast_s": step.forecast_s(cpu_count=result.machine.cpu_count),
         "temp_bytes": step.temp_bytes,
