@@ -136,6 +136,18 @@ def test_latest_is_no_older_load_after_an_undo(loads: Loads, tmp_path: Path) -> 
     assert penstock.undo(first, to=loads.conninfo).rows == 300
 
 
+def test_names_with_percent_signs_are_no_placeholders(loads: Loads, tmp_path: Path) -> None:
+    """One table, and several."""
+    loads.execute('CREATE TABLE "a%b" (a int, b text); CREATE TABLE "growth %" (a int, b text)')
+    paths = [write(tmp_path / name, range(300)) for name in ("f", "g")]
+    for names in (["a%b"], ["a%b", "growth %"]):
+        jobs = [target(path, into=f'"{name}"') for path, name in zip(paths, names, strict=False)]
+        load_id = str(loads.run(*jobs).load_id)
+        assert penstock.undo(load_id, to=loads.conninfo, plan=True).rows == 300 * len(names)
+        assert penstock.undo(load_id, to=loads.conninfo).rows == 300 * len(names)
+        assert [loads.count(f'"{name}"') for name in names] == [0] * len(names)
+
+
 def test_plan_names_what_refers_to_the_rows_and_which_right_is_missing(loads: Loads, tmp_path: Path) -> None:
     """ON DELETE CASCADE would delete rows of others."""
     loads.execute("ALTER TABLE t ADD PRIMARY KEY (a); CREATE TABLE c (a int REFERENCES t ON DELETE CASCADE)")
@@ -148,8 +160,10 @@ def test_plan_names_what_refers_to_the_rows_and_which_right_is_missing(loads: Lo
         f"SET session_replication_role = replica; UPDATE penstock.loads SET owner = 'reader' WHERE id = '{load_id}'"
     )
     try:
-        with pytest.raises(TargetError, match="lacks DELETE"):
-            penstock.undo(load_id, to=loads.conninfo, role="reader", plan=True)
+        for grant in ("SELECT ON t", "DELETE ON t", "SELECT (a), DELETE ON t"):
+            loads.execute(f"REVOKE ALL ON t FROM reader; GRANT {grant} TO reader")
+            with pytest.raises(TargetError, match="lacks DELETE or SELECT"):
+                penstock.undo(load_id, to=loads.conninfo, role="reader", plan=True)
     finally:
         loads.execute("DROP OWNED BY reader; DROP ROLE reader")
 

@@ -165,6 +165,7 @@ def refuse_tables(load_id: str, tables: Sequence[UndoTable], *, is_partial: bool
         if not each.may_delete:
             raise TargetError(
                 f'permission denied to undo load {load_id}: the role lacks DELETE or SELECT on table "{each.table}"',
+                hint="Have the owner grant both on the whole table: undo reads the system column xmin.",
                 sqlstate="42501",
             )
         if each.is_old:

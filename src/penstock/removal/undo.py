@@ -35,8 +35,6 @@ from penstock.removal.decide import (
 
 # foreign_key_violation, and restrict_violation of PostgreSQL 18 and later.
 _STILL_REFERENCED = ("23503", "23001")
-# Triggers need the user's search_path, so the operator has its schema.
-_IS_OF_LOAD = sql.SQL("xmin OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.xid[])")
 
 
 def undo_load(
@@ -112,15 +110,14 @@ def _count_shared(connection: Connection, schema: str, load_id: str) -> int:
 
 def _delete(connection: Connection, tables: Sequence[UndoTable]) -> tuple[UndoneTable, ...]:
     """Delete the rows of all tables by one statement, at whose end foreign keys between them are checked."""
-    deletes = [sql.SQL("DELETE FROM {} WHERE {}").format(_place(each), _IS_OF_LOAD) for each in tables]
-    transactions = [each.transactions for each in tables]
+    deletes = [sql.SQL("DELETE FROM {} WHERE {}").format(_place(each), _is_of_load(each)) for each in tables]
     try:
         with translate_errors("removing rows of the load"), users_settings(connection):
             # WITH keeps a row for each deleted one, often in a temporary file. One table does without it.
             if len(tables) < 2:
-                counts = [connection.execute(query, transactions).rowcount for query in deletes]
+                counts = [connection.execute(query).rowcount for query in deletes]
             else:
-                counts = [*fetch_one(connection, _count_deleted(deletes), transactions)]
+                counts = [*fetch_one(connection, _count_deleted(deletes))]
     except PenstockError as error:
         if error.sqlstate in _STILL_REFERENCED:
             error.hint = "Remove the rows that refer to it first. With --plan, undo names the foreign keys."
@@ -138,9 +135,19 @@ def _count_deleted(deletes: Sequence[sql.Composed]) -> sql.Composed:
 
 
 def _count(connection: Connection, table: UndoTable) -> UndoneTable:
-    query = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(_place(table), _IS_OF_LOAD)
+    query = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(_place(table), _is_of_load(table))
     with translate_errors(f'counting rows of table "{table.table}"'):
-        return _make(table, fetch_one(connection, query, [table.transactions])[0])
+        return _make(table, fetch_one(connection, query)[0])
+
+
+def _is_of_load(table: UndoTable) -> sql.Composed:
+    """Return the condition for the load's rows.
+
+    The transactions are no parameter, because the table's name may contain a %, which psycopg would read as a
+    placeholder. Triggers need the user's search_path, so the operator has its schema.
+    """
+    transactions = sql.Literal(f"{{{','.join(table.transactions)}}}")
+    return sql.SQL("xmin OPERATOR(pg_catalog.=) ANY ({}::pg_catalog.xid[])").format(transactions)
 
 
 def _make(table: UndoTable, rows: int) -> UndoneTable:

@@ -21,7 +21,7 @@ SELECT coalesce(min(n.nspname::text), min(s.schema)) AS schema,
        s.is_here,
        coalesce(
            pg_catalog.has_table_privilege(s.oid, 'DELETE')
-           AND (pg_catalog.has_table_privilege(s.oid, 'SELECT') OR pg_catalog.has_any_column_privilege(s.oid, 'SELECT')),
+           AND pg_catalog.has_table_privilege(s.oid, 'SELECT'),
            false
        ) AS may_delete,
        ARRAY(
