@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.api.ledger_view import LedgerView
 from penstock.core.connect.connection import ConnectionFactory
-from penstock.core.errors import TargetError, UsageError
+from penstock.core.errors import DataError, TargetError, UsageError
 from penstock.core.values.job import LoadRules, Transform
 from support.files import write_to
 from support.loads import Loads, target
@@ -113,6 +113,22 @@ def test_bytes_that_are_no_text_are_data_where_the_database_is_sql_ascii(databas
         with LedgerView(ConnectionFactory(loads.conninfo)) as view:
             view.write_rejects(_load_id(loads), file)
         assert file.read_bytes() == b"a,b\n\xff,\xfe\n"
+
+
+def test_a_merge_refuses_bytes_that_are_no_text_as_it_does_others(database18: str, tmp_path: Path) -> None:
+    """Also in the reason, and in the key that two records have."""
+    for loads in _in_encoding(database18, "SQL_ASCII"):
+        loads.execute("CREATE TABLE t (a bytea, b text PRIMARY KEY CHECK (length(b) < 5))")
+        path = write_to(tmp_path / "f", b"b\ncaf\xe9\ncaf\xe9\xe9\n")
+        job = mode_target(path, "upsert", key=("b",), has_header=True)
+        outcome = loads.run(job, rules=REJECTS)
+        assert (outcome.rows, outcome.rejected) == (1, 1)
+        with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+            (cause,) = view.rejects(_load_id(loads))
+            assert "t_b_check" in cause.example
+        path.write_bytes(b"b\ncaf\xe9\ncaf\xe9\n")
+        with pytest.raises(DataError, match="is duplicated in the files"):
+            loads.run(job, rules=LoadRules(retry_for=0.0, changed="load"))
 
 
 @pytest.mark.parametrize("encoding", ["UTF8", "LATIN1"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, table_identifier
 from penstock.core.values.table import TableName
 from penstock.loading.land.merge_key import Key, equals_previous, key_order
+from penstock.loading.rejects.sorting import BYTES_ENCODING
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
@@ -92,7 +94,9 @@ def refuse_duplicates(connection: Connection, parts: MergeParts, *, name_record:
             return
         values, *positions = row
         found = (find_position(connection, staging, *positions[3:]), find_position(connection, staging, *positions[:3]))
-    shown = ", ".join("null" if value is None else _shorten(value) for value in values)
+    shown = ", ".join(
+        "null" if value is None else _shorten(value) for value in json.loads(values.decode(errors="replace"))
+    )
     first, second = map(name_record, found)
     error = DataError(
         f"key ({', '.join(key.names)})=({shown}) is duplicated in the files",
@@ -150,7 +154,7 @@ def _choose_hint(diagnostic: Diagnostic, parts: MergeParts) -> str | None:
 def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
     """Return the query for the first record that has the same key as an earlier record.
 
-    It returns the record's key values and position, and the position of the earlier record.
+    It returns the record's key values, as bytes of JSON, its position, and the position of the earlier record.
     """
     values = _COMMA.join(sql.SQL("{}::pg_catalog.text").format(sql.Identifier(name)) for name in key.names)
     previous = _COMMA.join(
@@ -159,12 +163,14 @@ def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
     )
     order = [*key_order(key), *map(sql.Identifier, POSITION_COLUMNS)]
     return sql.SQL(
-        "SELECT s.penstock_values, {positions}, s.previous_0, s.previous_1, s.previous_2"
+        "SELECT pg_catalog.convert_to(pg_catalog.to_json(s.penstock_values)::pg_catalog.text, {encoding}), {positions},"
+        " s.previous_0, s.previous_1, s.previous_2"
         " FROM (SELECT ARRAY[{values}] AS penstock_values, {positions}, {previous}, {is_duplicate} AS is_duplicate"
         " FROM {staging} WINDOW w AS (ORDER BY {order})) AS s"
         " WHERE s.is_duplicate ORDER BY {positions} LIMIT 1"
     ).format(
         values=values,
+        encoding=sql.SQL(BYTES_ENCODING),
         positions=list_identifiers(POSITION_COLUMNS),
         previous=previous,
         is_duplicate=equals_previous(key),

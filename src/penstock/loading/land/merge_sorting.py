@@ -11,6 +11,7 @@ merge, TEMPORARY on the database and USAGE on plpgsql.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -29,7 +30,7 @@ from penstock.ledger.values import MergeCounts
 from penstock.loading.land.merge import MergeParts, PlanCounts, count_staged
 from penstock.loading.land.merge_errors import RecordPosition
 from penstock.loading.land.merge_key import same_key, same_lack
-from penstock.loading.rejects.sorting import FIRST_SIZE, SortingParts, run_sorting
+from penstock.loading.rejects.sorting import BYTES_ENCODING, FIRST_SIZE, SortingParts, run_sorting
 
 # The PL/pgSQL code that stores a stretch. It composes the statement's text before it changes search_path to the user's.
 STORE_STAGED: Final = """
@@ -74,7 +75,8 @@ READ_BLOCKS: Final = """
     SELECT {object}, pg_catalog.array_agg(DISTINCT {block} ORDER BY {block}) FROM {refused} GROUP BY {object}
 """
 READ_REFUSED: Final = """
-    SELECT r.{object}, r.{block}, n.penstock_record, r.{reason}
+    SELECT r.{object}, r.{block}, n.penstock_record,
+           pg_catalog.convert_to(pg_catalog.to_json(r.{reason})::pg_catalog.text, {encoding})
       FROM {refused} AS r
       JOIN (
                SELECT s.{object}, s.{block}, s.{sequence},
@@ -259,9 +261,10 @@ class MergeSorter:
         with translate_errors("reading refused records"):
             self._run("ANALYZE {refused}")
             with self._connection.cursor(name="penstock_refused") as cursor:
-                cursor.execute(self._compose(READ_REFUSED))
+                cursor.execute(self._compose(READ_REFUSED, encoding=sql.SQL(BYTES_ENCODING)))
                 while rows := cursor.fetchmany(_FETCHED):
-                    for number, start, record, (sqlstate, message, detail, column) in rows:
+                    for number, start, record, said in rows:
+                        sqlstate, message, detail, column = json.loads(said.decode(errors="replace"))
                         position = RecordPosition(object_number=number, block_start=start, record=record)
                         reason = Reason(sqlstate=sqlstate, message=message, detail=detail, column=column)
                         yield RefusedRecord(position, reason)

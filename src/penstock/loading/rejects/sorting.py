@@ -140,13 +140,12 @@ s.ctid OPERATOR(pg_catalog.>=) sorting.lower
 """
 NOTE: Final = "outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);"
 OUTCOME: Final = "pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))"
-# Runs the statement and returns the outcome as bytes, because in SQL_ASCII its texts may not be valid in any encoding.
+# The encoding of the bytes in which a text of the server is received. In SQL_ASCII, it may be valid in no encoding.
+BYTES_ENCODING: Final = "CASE pg_catalog.getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END"
+# Runs the statement and returns the outcome as bytes.
 RUN: Final = """
     DO LANGUAGE plpgsql {body};
-    SELECT pg_catalog.convert_to(
-               pg_catalog.current_setting('penstock.outcome'),
-               CASE pg_catalog.getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
-           );
+    SELECT pg_catalog.convert_to(pg_catalog.current_setting('penstock.outcome'), {encoding});
     SELECT pg_catalog.set_config('penstock.outcome', '', true);
     {after}
 """
@@ -441,7 +440,9 @@ def run_sorting(
         whole_weight=sql.Literal(_WHOLE_WEIGHT),
         size=sql.Literal(first_size),
     )
-    cursor = connection.execute(sql.SQL(RUN).format(body=sql.Literal(body.as_string(connection)), after=after))
+    cursor = connection.execute(
+        sql.SQL(RUN).format(body=sql.Literal(body.as_string(connection)), after=after, encoding=sql.SQL(BYTES_ENCODING))
+    )
     cursor.nextset()
     row = cursor.fetchone()
     assert row is not None
