@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,7 +31,7 @@ from penstock.ledger.targets import note_transaction
 from penstock.ledger.values import LandedCounts, MergeCounts
 from penstock.loading.land import locate
 from penstock.loading.land.context import LandingMethod, LockMode, NoteStatement, TargetLanding, truncate_due
-from penstock.loading.land.merge import hold_count
+from penstock.loading.land.merge import hold_count, remove_literals
 from penstock.loading.land.merge_sorting import check_constraints_at_once
 from penstock.loading.land.merges import STATEMENTS, MergeStatement, RejectingMerges, StagedRecords
 from penstock.loading.land.refusals import check_types
@@ -189,7 +190,9 @@ class Staging(LandingMethod):
         statements = [self._make_statement(landing, landing.table) for landing in landings]
         deleting = [landing for landing in landings if landing.target.landing.deletes]
         missing = [MissingRows(self._connection, landing, landing.table) for landing in deleting]
-        if missing and not self._find_lack():
+        lack = self._find_lack()
+        self._refuse_by_source(lack)
+        if not lack:
             for rows in missing:
                 rows.foresee()
 
@@ -207,6 +210,17 @@ class Staging(LandingMethod):
             self._context.drop(landing.record)
         numbers = [(landing.record.number, landing.facts.oid) for landing in landings]
         return [merged[number].landed(number=number, target_oid=oid) for number, oid in numbers]
+
+    def _refuse_by_source(self, lack: str) -> None:
+        """Raise TargetError if a transform would take rows for missing in the sources, and records are not loaded."""
+        transforms = [each.target.job.transform for each in self._landings] if lack else []
+        for transform in filter(None, transforms):
+            if re.search(r"\bmatched\s+by\s+source\b", remove_literals(transform.text), re.IGNORECASE):
+                raise TargetError(
+                    f'transform "{transform.name}" is not run, because the load is incomplete: {lack}',
+                    detail="Rows of the records that are missing would count as NOT MATCHED BY SOURCE.",
+                    hint="Load corrected sources without --on-error reject.",
+                )
 
     def _merge_with_room(
         self, merge: Callable[[], list[MergeCounts]], early: Sequence[MissingRows]
@@ -276,7 +290,7 @@ class Staging(LandingMethod):
             refuse_reached(rows.landing.facts.name, rows.foreign_keys, self._plan.targets)
         for rows in reversed(missing):
             number = rows.landing.record.number
-            count = deleted[number] if number in deleted else rows.delete(self._context)
+            count = deleted.get(number, 0) + rows.delete(self._context)
             self._context.note_deleted(number, count, describe_cascades(rows.foreign_keys) if count else ())
         for rows in missing:
             rows.confirm(suppressed=merged[rows.landing.record.number].suppressed)

@@ -124,6 +124,7 @@ class MissingRows:
         # The number of missing rows before the merge, and the number of all rows if --max-delete is below 100 %.
         self.expected = 0
         self._all: int | None = None
+        self._deleted = 0
 
     @property
     def may_go_first(self) -> bool:
@@ -146,14 +147,19 @@ class MissingRows:
 
     def delete(self, context: LandingContext) -> int:
         """Delete the missing rows, and return their number. Raises DeleteLimitError as `foresee` does."""
-        # A trigger may have added rows since they were counted.
+        # A trigger may have added rows since they were counted. So may a session for which the merge has waited.
         if not self.expected and not self._code:
-            return 0
+            self.foresee()
+            if not self.expected:
+                return 0
+        # Look before and behind the deletion: a load may commit rows just before it, and another one may end meanwhile.
         refuse_unended(context, self.landing.facts, verb="sync")
         row = self._execute(COUNTING + self._statement + sql.SQL(" RETURNING 1")).fetchone()
         assert row is not None
         found, deleted = read_changed(row[0][0]["Plan"])
-        self._refuse_too_many(deleted)
+        refuse_unended(context, self.landing.facts, verb="sync")
+        self._deleted += deleted
+        self._refuse_too_many(self._deleted)
         if found != deleted:
             # Other sessions may have deleted the others.
             self._refuse_left()

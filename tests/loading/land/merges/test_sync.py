@@ -16,7 +16,7 @@ import pytest
 from penstock.api.connect import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import PenstockError, TargetError, UsageError
-from penstock.core.values.job import LoadJob
+from penstock.core.values.job import LoadJob, Transform
 from penstock.ledger.rejects import RejectStore
 from penstock.loading.values.plan import ForeseenLoad
 from penstock.loading.views.outcome import describe_outcome
@@ -388,6 +388,52 @@ def test_sync_waits_for_a_writer_of_the_row_that_it_deletes(loads18: Loads, tmp_
             await_waiter(watcher, writer.info.backend_pid)
     loader.join()
     assert (found[0].deleted, loads18.count()) == (1, 19)
+
+
+def test_rows_that_a_session_commits_while_the_merge_waits_for_it_are_deleted_too(
+    loads18: Loads, tmp_path: Path
+) -> None:
+    """No row was missing when they were counted. The limit of deletions holds for them."""
+    path = _write(tmp_path / "f.csv", range(20))
+    loads18.execute("CREATE TABLE added AS SELECT 100 AS k, 'theirs' AS v, now() AS gone_at")
+    for limit, left in ((1, 21), (50, 20)):
+        with psycopg.connect(loads18.conninfo) as writer:
+            writer.execute("UPDATE t SET v = 'theirs' WHERE k = 0")
+            writer.execute("DELETE FROM t WHERE k = 100; INSERT INTO t SELECT * FROM added")
+            found: list[LoadOutcome | PenstockError] = []
+
+            def sync(limit: int = limit, found: list[LoadOutcome | PenstockError] = found) -> None:
+                try:
+                    found.append(loads18.run(_sync(path, max_delete=limit), rules=replace(IMPATIENT, again=True)))
+                except PenstockError as error:
+                    found.append(error)
+
+            loader = threading.Thread(target=sync)
+            loader.start()
+            with psycopg.connect(loads18.conninfo, autocommit=True) as watcher:
+                await_waiter(watcher, writer.info.backend_pid)
+        loader.join()
+        assert (loads18.count(), isinstance(found[0], PenstockError)) == (left, limit == 1)
+        loads18.execute("DELETE FROM t WHERE k = 100")
+
+
+def test_statement_that_looks_for_rows_without_a_record_needs_all_records(loads18: Loads, tmp_path: Path) -> None:
+    """The rows of a rejected one would be taken for missing."""
+    loads18.execute("ALTER TABLE t ALTER v SET NOT NULL")
+    text = (
+        "MERGE INTO t USING (SELECT k::int, v FROM :staging) AS s ON t.k = s.k WHEN MATCHED THEN UPDATE SET v = s.v"
+        " WHEN NOT MATCHED /* ... */ BY source THEN UPDATE SET gone_at = now()"
+    )
+    job = mode_target(
+        write_to(tmp_path / "f.csv", "k,v\n" + "".join(f"{key},new\n" for key in range(19)) + "19,new,more\n"),
+        "append",
+        transform=Transform(name="mark.sql", text=text),
+    )
+    with pytest.raises(
+        TargetError, match=r"mark[.]sql.* is not run, because the load is incomplete: 1 record rejected"
+    ):
+        loads18.run(job, rules=replace(IMPATIENT, on_error="reject"))
+    assert loads18.execute("SELECT count(*) FROM t WHERE gone_at IS NOT NULL OR v = 'new'") == [(0,)]
 
 
 def test_role_without_delete_is_refused_before_anything_is_staged(
