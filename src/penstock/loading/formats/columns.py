@@ -227,6 +227,7 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
     constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
     values = tuple(_constant(value, uri=uri) for value in constants.values())
     if (whole := find_whole_column(job, table)) is not None:
+        _refuse_skipped(header, whole, job=job, table=table, uri=uri)
         return ColumnMap(columns=(whole, *constants), constants=values, names=(), takes_json=(0,))
     names = name_records(header, job)
     names = (*names, *(name for name in job.dialect.rename if name not in names))
@@ -260,6 +261,22 @@ def map_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: 
         ),
         skips_others=bool(job.only),
     )
+
+
+def _refuse_skipped(header: Sequence[str], whole: str, *, job: TargetJob, table: TableFacts, uri: str) -> None:
+    """Raise UsageError if --skip names a value of records that are stored whole: it would be stored with them.
+
+    `header` has the names that are known beforehand.
+    """
+    known = {name.strip().lower() for name in header}
+    for name in job.skip:
+        if name.strip().lower() in known or table.column(name) is None:
+            raise UsageError(
+                f'cannot skip "{name}": each record is stored whole in column "{whole}"',
+                detail=f"{uri}.",
+                hint="Remove it from the file, or load names into columns with --columns or --only. For a column of"
+                " the table that is to be null, use --set 'COLUMN={null}'.",
+            )
 
 
 def name_records(header: Sequence[str], job: TargetJob) -> tuple[str, ...]:

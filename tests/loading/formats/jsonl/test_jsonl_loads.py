@@ -88,6 +88,17 @@ def test_whole_records_go_to_the_only_json_column(loads: Loads, write: Write) ->
     assert loads.execute("SELECT doc FROM u") == [({"doc": {"a": 1}},), ({"a": 1},)]
 
 
+def test_a_name_cannot_be_skipped_in_whole_records(loads: Loads, write: Write) -> None:
+    """Its value would be stored with them."""
+    loads.execute("CREATE TABLE t (id int, doc jsonb)")
+    path = write(_lines({"id": 1, "secret": "x"}))
+    for names in (["SECRET", "id"], ["id"]):
+        assert f'cannot skip "{names[0]}"' in loads.refuse(target(path, skip=names)).message
+    assert loads.count() == 0
+    loads.run(target(path, columns=["id", "doc", "secret"], skip=["secret"]))
+    assert loads.rows() == [(1, None)]
+
+
 def test_skipped_and_constant_values(loads: Loads, write: Write) -> None:
     """A skipped name may be in some records, or of a column of the table."""
     loads.execute("CREATE TABLE t (a int, b text DEFAULT 'd', c text, d text DEFAULT 'e')")
