@@ -168,6 +168,27 @@ def test_ordinary_owner_can_replace(connection: Connection, user_connection: Con
     assert capture(user_connection, "s.t") == before
 
 
+def test_owner_that_may_not_create_in_the_schema_is_an_obstacle(
+    connection: Connection, user_connection: Connection, user_name: str
+) -> None:
+    """ALTER TABLE gives the new table to it, which takes the right unless a superuser does it."""
+    owner = f"owner_{secrets.token_hex(4)}"
+    connection.execute(
+        sql.SQL(
+            "CREATE ROLE {owner}; GRANT {owner} TO {user}; CREATE SCHEMA s; GRANT CREATE, USAGE ON SCHEMA s TO {user};"
+            "CREATE TABLE s.t (a int); ALTER TABLE s.t OWNER TO {owner}"
+        ).format(owner=sql.Identifier(owner), user=sql.Identifier(user_name))
+    )
+    try:
+        (found,) = find_obstacles(user_connection, capture(user_connection, "s.t"))
+        assert found.description == f"owner {owner} of table s.t may not create in schema s"
+        assert find_obstacles(connection, capture(connection, "s.t")) == ()
+        connection.execute(sql.SQL("GRANT CREATE ON SCHEMA s TO {}").format(sql.Identifier(owner)))
+        replace(user_connection, "s.t", "INSERT INTO {} VALUES (1)")
+    finally:
+        connection.execute(sql.SQL("DROP OWNED BY {o}; DROP ROLE {o}").format(o=sql.Identifier(owner)))
+
+
 def test_replacement_is_nobody_elses_to_read(connection: Connection, rich: TableDefinition) -> None:
     """Default privileges would open it to all, and are taken back before the transaction ends."""
     connection.execute("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC")

@@ -118,6 +118,19 @@ SELECT h.kind,
            SELECT 'privilege', pg_catalog.format('role %I may not create in schema %I', CURRENT_USER, t.nspname)
             WHERE NOT pg_catalog.has_schema_privilege(t.relnamespace, 'CREATE')
            UNION ALL
+           -- The new table gets its owner by ALTER TABLE, for which the owner needs the right too, unless a superuser
+           -- runs it.
+           SELECT 'privilege',
+                  pg_catalog.format('owner %s of %s may not create in schema %I', t.relowner::regrole, t.label, t.nspname)
+            WHERE NOT pg_catalog.has_schema_privilege(t.relowner, t.relnamespace, 'CREATE')
+              AND EXISTS (
+                      SELECT
+                        FROM pg_catalog.pg_roles AS r
+                       WHERE r.rolname = CURRENT_USER
+                         AND NOT r.rolsuper
+                         AND r.oid <> t.relowner
+                  )
+           UNION ALL
            SELECT 'privilege', pg_catalog.format('role %I may not read %s', CURRENT_USER, t.label)
             WHERE NOT pg_catalog.has_table_privilege(t.oid, 'SELECT')
               AND pg_catalog.pg_has_role(t.relowner, 'USAGE')
