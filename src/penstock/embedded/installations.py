@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import takewhile
@@ -81,7 +82,8 @@ def installation_at(folder: Path) -> Installation:
     """
     folder = folder.expanduser().absolute()
     for bin_dir in (folder, folder / "bin"):
-        if (bin_dir / "postgres").is_file() and (bin_dir / "initdb").is_file():
+        # pathlib raises an error if a folder above may not be searched.
+        if all(os.path.isfile(bin_dir / name) for name in ("postgres", "initdb")):  # noqa: PTH113
             # The wheel's libraries are in another place, even if the user names the wheel's folder.
             origin: Origin = "wheel" if bin_dir in _wheel_bin_dirs() else "directory"
             installation = _read_installation(bin_dir, origin)

@@ -46,7 +46,7 @@ def make_room(folder: Path, now: datetime) -> Iterator[tuple[str, int]]:
 def newest_recording(folder: Path) -> Path:
     """Return the newest recording in a folder of this user's own. Raises SourceError if there is none."""
     found: list[str] = []
-    if folder.exists():
+    if os.path.isdir(folder):  # noqa: PTH112 (pathlib raises an error if a folder above may not be searched)
         with _opening(folder, "read recordings in", creates=False) as opened:
             found = _recordings_in(opened)
     if not found:

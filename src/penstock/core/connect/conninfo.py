@@ -5,6 +5,7 @@ Pure, except that it reads the service file. connection.py connects.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -126,7 +127,7 @@ _OVER_OWN_SOCKET = {
 def has_connection_settings(environ: Mapping[str, str]) -> bool:
     """Return whether a PG* variable or a connection service file names a server for libpq."""
     has_variable = any(_LIBPQ_VARIABLE.fullmatch(name) and name not in _SESSION_VARIABLES for name in environ)
-    return has_variable or any(path.is_file() for path in _candidate_paths(environ, None))
+    return has_variable or any(map(os.path.isfile, _candidate_paths(environ, None)))
 
 
 def over_own_socket(conninfo: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -173,8 +173,10 @@ def _read_job_file(path: Path, options: Mapping[str, Any]) -> Request:
                 detail=f"{path} describes its own targets.",
                 hint="Write it into the [[target]] that it is for; what is not about one target may be given here.",
             )
-    if not path.exists():
-        raise SourceError(f'job file "{path}" does not exist', location=FileLocation(file=str(path)))
+    # If a folder above may not be searched, read_job_file says so.
+    with suppress(PermissionError):
+        if not path.exists():
+            raise SourceError(f'job file "{path}" does not exist', location=FileLocation(file=str(path)))
     return read_job_file(path, options)
 
 
@@ -318,7 +320,8 @@ def _refuse_late(warnings: Sequence[Notice], plan: LoadPlan) -> None:
 def resume(load_id: UnfinishedId, quiet: QuietLoad = False, as_json: Json = False, **options: Any) -> None:
     """Resume a load that was cut short. Any host that reads the same sources can do so.
 
-    The sources, the tables and the options are those of the command that began the load.
+    The sources, the tables and the options of the job are those of the command that began the load. Give --settings,
+    --reject-file and --read-write again.
     """
     from penstock.api.ledger_view import LedgerView
 
