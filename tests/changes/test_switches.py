@@ -259,7 +259,7 @@ def test_role_that_does_not_own_the_table_is_refused(ledger18: str, people: Path
 def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
     ledger18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This applies also if the second run does not ask to disable anything."""
+    """This applies also if the second run asks to disable nothing. It stores no row, as none would fire a trigger."""
     setup = TABLE + "ALTER TABLE t ADD CONSTRAINT small CHECK (id < 500)"
     loads = Loads(ledger18, piece_bytes=64, chunk_bytes=64, setup=setup)
     path = write_to(tmp_path / "people.csv", "id,name\n" + "".join(f"{number},x\n" for number in range(501)))
@@ -270,7 +270,12 @@ def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
     assert 0 < loads.count() < 500
     assert ("origin", "D") in states(loads)
     loads.execute("ALTER TABLE t DROP CONSTRAINT small")
-    loads.run(target(path), rules=NEVER)
+    before = loads.count()
+    with pytest.raises(TargetError, match="had --triggers disable") as caught:
+        loads.run(target(path), rules=NEVER)
+    assert "penstock resume" not in str(caught.value.hint)
+    assert (("origin", "D") in states(loads), loads.count()) == (True, before)
+    loads.run(target(path), rules=DISABLE)
     assert (states(loads), records(loads), loads.count()) == (STATES, 0, 501)
 
 

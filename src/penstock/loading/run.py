@@ -99,6 +99,10 @@ class _LoadRun:
             raise give_up(load, self._steps, error) from error
         except KeyboardInterrupt as exc:
             raise give_up(load, self._steps, Interrupted("load interrupted")) from exc
+        except SystemExit as exc:
+            # The handler of a signal may raise it.
+            exc.add_note(str(give_up(load, self._steps, Interrupted("load interrupted"))))
+            raise
         except BaseException:
             # An internal error: the steps undo what they can without a connection.
             undo(load, self._steps, None, "internal error")

@@ -20,6 +20,7 @@ from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, PenstockError, ServerError, TargetError
 from penstock.core.values.job import LoadJob, LoadRules
 from penstock.ledger.ledger import Ledger
+from penstock.loading.indexes.table_changes import TableChanges
 from penstock.loading.loader import Loader
 from penstock.restore.repair import Repairer
 from support.codes import has_code
@@ -297,6 +298,27 @@ def test_a_later_run_of_the_same_command_puts_back_what_is_left(loads: Loads, pa
     assert loads.indexes() == ["i", "t_pkey"]
 
 
+def test_the_same_command_restores_what_a_load_that_died_behind_its_end_has_left(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the lock by which that load's hold would look alive, and has nothing to load."""
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    job = mode_target(path, "upsert", key=("a",))
+    with monkeypatch.context() as patch:
+        patch.setattr(TableChanges, "after", die)
+        with pytest.raises(Killed):
+            loads.run(job, rules=REBUILD)
+    await_end_of_backends(loads)
+    assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
+    assert "i" not in loads.indexes()
+    assert loads.run(job, rules=REBUILD).objects_skipped == 1
+    assert loads.indexes() == ["i", "t_pkey"]
+    assert loads.execute("SELECT count(*) FROM penstock.holds") == [(0,)]
+
+
 def test_a_table_that_is_gone_is_nothing_to_repair(loads: Loads, path: Path) -> None:
     """Its records go."""
     die_while_loading(loads, path)
@@ -421,6 +443,35 @@ def test_a_rebuild_that_is_interrupted_stays_dropped_and_says_so(loads: Loads, p
     loads.repair().raise_first()
     assert loads.indexes() == ["i", "t_pkey"]
     assert loads.run(target(path), rules=REBUILD).rows_before == 20
+
+
+def test_a_rebuild_begins_again_if_the_callers_function_has_failed(loads: Loads, path: Path) -> None:
+    """That is no user's wish to leave the indexes dropped."""
+
+    def fail(progress: LoadProgress) -> None:
+        if progress.activity:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        loads.run(target(path), rules=REBUILD, on_progress=fail)
+    (note,) = caught.value.__notes__
+    assert "penstock resume" in note
+    assert (loads.indexes(), loads.count()) == (["i", "t_pkey"], 20)
+
+
+def test_a_programs_exit_restores_as_an_interrupt_does(loads: Loads, path: Path) -> None:
+    """As a handler of SIGTERM in Python raises it."""
+
+    def leave(_number: int) -> None:
+        raise SystemExit(143)
+
+    loads.at_piece = leave
+    with pytest.raises(SystemExit) as caught:
+        loads.run(target(path), rules=REBUILD)
+    (note,) = caught.value.__notes__
+    assert note.startswith("load interrupted")
+    assert loads.indexes() == ["i", "t_pkey"]
+    assert loads.execute("SELECT count(*) FROM penstock.loads") == [(0,)]
 
 
 def test_a_foreign_key_of_a_users_own_type_comes_back(loads: Loads, path: Path) -> None:

@@ -19,8 +19,8 @@ from penstock.core.values.job import LoadRules, Transform
 from penstock.core.values.names import parse_table_name
 from penstock.loading.copy.copy import CopySession
 from support.files import write_to
-from support.loads import IMPATIENT, Loads, find_sums, target
-from support.modes import mode_target
+from support.loads import IMPATIENT, Loads, await_end_of_backends, find_sums, target
+from support.modes import Killed, mode_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,6 +146,34 @@ def test_a_retry_fires_no_triggers_that_its_load_has_disabled(loads: Loads, ledg
     loads.execute("ALTER TABLE child DISABLE TRIGGER shouts")
     _await_unlocked(loads)
     assert (ledger.retry(run_id(outcome)).rows, loads.count("child")) == (1, 2)
+
+
+def test_nothing_is_retried_while_a_killed_load_has_dropped_the_key(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """It is the key that refuses the record. The hint is followed."""
+    outcome = loads.run(target(write(tmp_path / "f", "id", ["1", "1"]), into="parent"), rules=REJECT)
+    assert outcome.rejected == 1
+    child = loads.run(target(write(tmp_path / "h", "id,parent", ["1,", "x,"]), into="child"), rules=REJECT)
+
+    def die(_number: int) -> None:
+        raise Killed
+
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        loads.run(
+            target(write(tmp_path / "g", "id", ["2"]), into="parent"), rules=LoadRules(retry_for=0.0, indexes="rebuild")
+        )
+    loads.at_piece = None
+    await_end_of_backends(loads)
+    with pytest.raises(TargetError, match=r'keys or triggers of table "public[.]parent" are not') as caught:
+        ledger.retry(run_id(outcome))
+    assert "penstock repair" in str(caught.value.hint)
+    with pytest.raises(TargetError, match=r'keys or triggers of table "public[.]child" are not'):
+        ledger.retry(run_id(child))
+    loads.repair().raise_first()
+    assert ledger.retry(run_id(outcome)).left == 1
+    assert loads.rows("parent") == [(1,)]
 
 
 @pytest.mark.part("rest")

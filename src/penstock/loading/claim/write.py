@@ -144,6 +144,10 @@ class ClaimWriter:
 
     def _resume(self, load_id: str, tables: Sequence[TableFacts]) -> ClaimedLoad | None:
         """Take over a load, then find or create its tables."""
+        if any(load_id in loads for loads in self._facts.found.changed_by.values()):
+            from penstock.loading.indexes.table_changes import TableChanges  # noqa: PLC0415 (32 ms, after a load that died)
+
+            TableChanges(self._plan, self._tools).refuse_disabled(load_id, self._connection)
         claim = self._take_over(load_id)
         if self._facts.found.is_copied:
             self._ledger.adopt(self._connection, claim, identity=self._identity, meaning=self._facts.meaning)

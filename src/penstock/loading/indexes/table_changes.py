@@ -13,13 +13,13 @@ from functools import partial
 
 from penstock.changes.context import PATIENCE_S, Context, Report, Restored
 from penstock.changes.journal import CannotRecord, ChangeRecords, change_table, open_records, restore
-from penstock.changes.records import TableStore, find_changed, read_holds
+from penstock.changes.records import TableStore, find_changed, read_changes, read_holds
 from penstock.changes.tables.indexes import IndexesAndKeys, make_changes
 from penstock.changes.tables.kind import TableRequest
-from penstock.changes.tables.kinds import KINDS
+from penstock.changes.tables.kinds import KINDS, TRIGGERS
 from penstock.changes.tables.look import read_missing, refuse_missing
 from penstock.changes.tables.parts import PART_KINDS, ForeignKey, capture_tree, part_id_of
-from penstock.changes.values import Rebuilt
+from penstock.changes.values import SERVER, Rebuilt
 from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.tables import CreatedTable, is_empty
 from penstock.core.connect.connection import Connection
@@ -116,16 +116,35 @@ class TableChanges:
                     # If no rows are left to load, do not drop again what was rebuilt before the load was interrupted.
                     self._change(target, facts, load_id, connection, drops=is_dropping and has_work, switches=has_rows)
 
+    def refuse_disabled(self, load_id: str, connection: Connection) -> None:
+        """Raise TargetError if an earlier run of a load has disabled triggers, and this one is not to disable them.
+
+        Otherwise they would not fire for the rows that are left. Call this before the load is taken over, because its
+        recorded job says what its rows have not fired. Raises ServerError.
+        """
+        if self._plan.job.rules.triggers == "disable":
+            return
+        for change in read_changes(connection, self._schema):
+            if change.load_id == load_id and change.kind == TRIGGERS.name and not change.is_copied:
+                raise TargetError(
+                    f'triggers of "{change.target}" are disabled: an earlier run of load {load_id} had --triggers'
+                    " disable",
+                    hint="Use --triggers disable again. If they are to fire for the rows that are left, run penstock "
+                    "repair first.",
+                )
+
     def restore_replaced(self, oids: Sequence[int], connection: Connection) -> None:
         """Restore what loads have left changed at tables that are to be replaced.
 
-        The new tables get the same indexes, keys and triggers, so these must be complete. Raises TargetError if a
-        running load needs the changes or if they cannot be restored. Raises ServerError.
+        The new tables get the same indexes, keys and triggers, so these must be complete. What an earlier run of this
+        load has left is restored, too. Raises TargetError if a running load needs the changes or if they cannot be
+        restored. Raises ServerError.
         """
         changed = find_changed(connection, self._schema, oids)
         if not changed:
             return
-        done = restore(self._context(connection), changed)
+        context = replace(self._context(connection), leaving=self._find_ended(connection))
+        done = restore(context, changed)
         self._refuse_left(done, oids, connection)
         if done.held:
             raise TargetError(
@@ -246,11 +265,13 @@ class TableChanges:
         if not self._held:
             return ()
         try:
-            done = self._restore(self._held, connection, load_id=load_id, report=report)
-        except KeyboardInterrupt:
-            # A user who interrupts a rebuild does not want it to begin again.
-            self.has_failed = True
-            self._tools.warnings.warn("not-restored", "indexes were not rebuilt: run penstock repair")
+            done = self._restore(self._held, connection, leaving=(load_id,), report=report)
+        except KeyboardInterrupt as interrupt:
+            # A user who interrupts a rebuild does not want it to begin again. An interrupt with a cause is an exception
+            # of on_progress.
+            if interrupt.__cause__ is None:
+                self.has_failed = True
+                self._tools.warnings.warn("not-restored", "indexes were not rebuilt: run penstock repair")
             raise
         self.has_failed = bool(done.errors)
         done.raise_first()
@@ -273,7 +294,7 @@ class TableChanges:
                     self.warn_left(f"backend {pid} holds the load's lock", how=f"{_REPAIR} if it does not resume it")
                     return
             self._tools.notice("rebuilding indexes and keys; interrupt to leave them to penstock repair")
-            self._restore(self._held, connection, load_id=load_id).raise_first()
+            self._restore(self._held, connection, leaving=(load_id,)).raise_first()
             self._held.clear()
         except (PenstockError, KeyboardInterrupt) as trouble:
             why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
@@ -302,7 +323,7 @@ class TableChanges:
         If a change cannot be restored, raises TargetError if the tables lack anything because of it, and warns
         otherwise. Raises ServerError.
         """
-        self._refuse_left(self._restore(oids, connection), oids, connection)
+        self._refuse_left(self._restore(oids, connection, leaving=self._find_ended(connection)), oids, connection)
 
     def _refuse_left(self, done: Restored, oids: Collection[int], connection: Connection) -> None:
         """Raise TargetError if tables lack something that could not be restored.
@@ -325,13 +346,22 @@ class TableChanges:
         warn(f"the record of changes that another load left was not removed ({first.message}): run penstock repair")
 
     def _restore(
-        self, oids: Collection[int], connection: Connection, *, load_id: str | None = None, report: Report | None = None
+        self, oids: Collection[int], connection: Connection, *, leaving: Collection[str], report: Report | None = None
     ) -> Restored:
-        context = replace(self._context(connection, report), leaving=() if load_id is None else (load_id,))
-        done = restore(context, oids)
+        done = restore(replace(self._context(connection, report), leaving=leaving), oids)
         for text in dict.fromkeys(done.held):
             self._tools.warnings.warn("not-restored", text)
         return done
+
+    def _find_ended(self, connection: Connection) -> tuple[str, ...]:
+        """Return the loads whose holds look alive only because this session has taken their lock.
+
+        An earlier run of the same command had the same lock. When a load begins or is taken over, its own holds are
+        removed. Raises ServerError.
+        """
+        own = connection.info.backend_pid
+        holds = read_holds(connection, self._schema)
+        return tuple(hold.holder_id for hold in holds if hold.pid == own and hold.target_oid != SERVER)
 
     def _context(self, connection: Connection, report: Report | None = None) -> Context:
         tools = self._tools

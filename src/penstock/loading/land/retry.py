@@ -18,9 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.changes.records import read_changes
 from penstock.changes.tables.copied import refuse_copied
+from penstock.changes.tables.kinds import AUTOVACUUM_PAUSE
 from penstock.changes.tables.look import refuse_missing
-from penstock.core.catalogue.catalog import find_table
+from penstock.core.catalogue.catalog import find_table, read_partition_line
 from penstock.core.catalogue.staging import make_landing_table, truncate_landing_table
 from penstock.core.catalogue.tables import LoadedTable
 from penstock.core.connect.connection import Connection
@@ -128,6 +130,7 @@ def retry_rejects(
     _refuse_other_settings(load_id, load, tools)
     tables = store.read_targets(connection)
     refuse_copied(connection, refuse_missing(connection, tools.ledger.schema, tables), tables)
+    _refuse_changed(load_id, connection, tools.ledger.schema, tables)
     if (emptied := store.find_emptied(connection)) is not None:
         raise _outdated(load_id, *emptied)
     edited = None if path is None else read_reject_file(load_id, path, tools, connection, into=into)
@@ -138,6 +141,19 @@ def retry_rejects(
     filled = targets if outcome.rows else ()
     messages = [message for target in filled for message in _advance(connection, target, advance)]
     return replace(outcome, warnings=tuple(Notice(code="sequences", message=message) for message in messages))
+
+
+def _refuse_changed(load_id: str, connection: Connection, schema: str, oids: Sequence[int]) -> None:
+    """Raise TargetError if a table, a partition or a parent lacks keys or fires no triggers because of a load."""
+    line = read_partition_line(connection, oids)
+    for change in read_changes(connection, schema):
+        if change.relation_oid in line and not change.is_copied and change.kind != AUTOVACUUM_PAUSE.name:
+            raise TargetError(
+                f'cannot retry load {load_id}: indexes, keys or triggers of table "{line[change.relation_oid]}" are not'
+                " restored yet",
+                detail=f"Load {change.load_id} has dropped or disabled them.",
+                hint="Retry when that load has ended. If it was killed, run penstock repair first.",
+            )
 
 
 def _refuse_other_settings(load_id: str, load: RejectingLoad, tools: LoadTools) -> None:
@@ -308,7 +324,7 @@ def _find_landed(
 # Matches the parts of a transform by which it may change rows that have no staged record. An UPDATE of a table is one,
 # and ON CONFLICT DO UPDATE, WHEN MATCHED THEN UPDATE and FOR UPDATE are not.
 _BEYOND_STAGED = re.compile(
-    r"\bby\s+source\b|\bdelete\b|\btruncate\b"
+    r"\bmatched\s+by\s+source\b|\bdelete\b|\btruncate\b"
     r"|\bupdate(?:\s*'|\s+(?!(?:set|of|nowait|skip|on|for|returning|limit|offset|fetch|from|as|is|in|and|or|not|then|else|end)\b)\w)",
     re.IGNORECASE,
 )
