@@ -450,7 +450,7 @@ def test_spooled_standard_input_is_not_resumed_by_its_id(
     refused = penstock("resume", load_id, "--to", database18)
     assert (refused.code, refused.err.splitlines()[0]) == (
         6,
-        f"error: load {load_id} read a pipe, which cannot be read again",
+        f"error: load {load_id} read a pipe, or a URL of which the ledger does not have the query or password",
     )
 
 

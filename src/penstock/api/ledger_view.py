@@ -232,7 +232,8 @@ class LedgerView(Closing):
             raise TargetError(f"load {load_id} is complete", hint="There is nothing to resume.")
         if record.job is None:
             raise TargetError(
-                f"load {load_id} read a pipe, which cannot be read again", hint="Run its own command again."
+                f"load {load_id} read a pipe, or a URL of which the ledger does not have the query or password",
+                hint="Run its own command again.",
             )
         job = job_from_json(record.job, load_id=load_id)
         with self._connect.borrow() as connection:

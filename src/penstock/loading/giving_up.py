@@ -15,11 +15,11 @@ from penstock.core.connect.errors import in_transaction
 from penstock.core.errors import DeleteLimitError, OtherTableError, PenstockError
 from penstock.core.host.process import holding_interrupts
 from penstock.core.units import count_nouns
+from penstock.core.values.source import hides_part
 from penstock.ledger.committed import count_rows
 from penstock.ledger.lookup import read_meaning
 from penstock.ledger.targets import read_landings
 from penstock.loading.claim.decide import NothingToDo, describe_left
-from penstock.loading.files.local import STDIN_LOCATION
 from penstock.loading.land.context import LandingContext
 from penstock.loading.plan.modes import compose_alter
 from penstock.loading.plan.remedies import add_command
@@ -124,13 +124,18 @@ def _describe_resuming(
         return f"Restore the table, or run penstock loads forget {load_id} before a new load."
     if isinstance(error, DeleteLimitError):
         return ""
-    is_piped = any(STDIN_LOCATION in target.sources for target in plan.job.targets)
+    objects = [source for target in plan.targets for source in target.objects]
+    is_piped = any(source.is_pipe for source in objects)
+    is_hidden = any(hides_part(source) for target in plan.job.targets for source in target.sources)
+    # A copy of a pipe is another file each time.
+    option = ", --changed load" if any(source.is_spooled for source in objects) else ""
+    command = f"the same command{option}{' and the same input' if is_piped else ''}"
     if has_all_rows:
-        again = "the same command with the same input" if is_piped else f"penstock resume {load_id}"
+        again = command if is_piped or is_hidden else f"penstock resume {load_id}"
         return f"Once it is repaired, end the load with: {again}"
-    if is_piped:
+    if is_piped or is_hidden:
         resume = f"Unless penstock loads show {load_id} says that it is complete, resume" if is_unsure else "Resume"
-        return f"{resume} with the same command and the same input."
+        return f"{resume} with {command}."
     has_transform = any(target.job.transform is not None for target in plan.targets)
     statement = "; if the statement was, by the same command" if has_transform else ""
     resume = f"Resume with: penstock resume {load_id} (if a file was corrected, with --changed load{statement})."

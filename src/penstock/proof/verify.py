@@ -27,7 +27,7 @@ from penstock.core.recorded import to_json
 from penstock.core.sql import fetch_one, fetch_rows
 from penstock.core.values.job import LoadJob
 from penstock.core.values.notice import Notice
-from penstock.core.values.source import SourceObject
+from penstock.core.values.source import SourceObject, is_hidden
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.listing import list_objects, no_such_load
 from penstock.ledger.rejects import RejectingLoad, RejectStore
@@ -171,12 +171,13 @@ def _read_load(connection: Connection, schema: str, load_id: str) -> tuple[Rejec
         raise no_such_load(load_id)
     if load.state != "complete":
         raise TargetError(f"load {load_id} has not ended", hint=f"Finish it first: penstock resume {load_id}.")
-    if load.job is None:
+    job = None if load.job is None else job_from_json(load.job, load_id=load_id)
+    if job is None or any(is_hidden(source) for target in job.targets for source in target.sources):
         raise TargetError(
             f"load {load_id} cannot be verified: the ledger does not have its sources",
-            detail="They were pipes, or its details were pruned.",
+            detail="They were pipes, or URLs with a query or password, or its details were pruned.",
         )
-    rights.refuse_others_job("verify", job_from_json(load.job, load_id=load_id))
+    rights.refuse_others_job("verify", job)
     return load, rights.is_own_login
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import SourceError
-from penstock.loading.files.remote import matches, safe_url
+from penstock.core.values.source import safe_url
+from penstock.loading.files.remote import matches
 from penstock.loading.files.streams import SourceReader
 
 if TYPE_CHECKING:

@@ -5,8 +5,10 @@ Samples of columnar files (Parquet, Arrow IPC) list the columns, each with its P
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Literal
+from urllib.parse import urlsplit
 
 from penstock.core.slotted import slotted
 from penstock.core.values.notice import Notice
@@ -15,6 +17,50 @@ from penstock.core.values.notice import Notice
 Range = tuple[int, int]
 
 Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
+
+
+# What stands in a recorded URL for the part that the ledger does not have.
+HIDDEN = "?***"
+
+# The parameters by which a query signs a URL, and selects nothing.
+_SIGNATURE = re.compile(r"(?:^|&)(?:X-Amz-Signature|X-Goog-Signature|Signature|sig)=", re.IGNORECASE)
+
+
+def safe_url(url: str) -> str:
+    """Return an HTTP URL without user, password, query string and fragment, which may contain secrets."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def is_http(source: str) -> bool:
+    """Return whether a source is an HTTP URL that can be read as one."""
+    if not source.lower().startswith(("http://", "https://")):
+        return False
+    try:
+        urlsplit(source)
+    except ValueError:
+        return False
+    return True
+
+
+def hides_part(source: str) -> bool:
+    """Return whether a source is an HTTP URL that the ledger has without its query, its user or its password.
+
+    >>> hides_part("https://host/a.csv?day=1"), hides_part("https://host/pkg@1/a.csv"), hides_part("s3://bucket/?")
+    (True, False, False)
+    """
+    return is_http(source) and (bool(urlsplit(source).query) or "@" in urlsplit(source).netloc)
+
+
+def is_hidden(recorded: str) -> bool:
+    """Return whether the ledger has this source only in part."""
+    return is_http(recorded) and recorded.endswith(HIDDEN)
+
+
+def selects_by_query(source: str) -> bool:
+    """Return whether a source is an HTTP URL whose query may select an object, and does not only sign the URL."""
+    query = urlsplit(source).query if is_http(source) else ""
+    return bool(query) and _SIGNATURE.search(query) is None
 
 
 @slotted

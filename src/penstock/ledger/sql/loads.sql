@@ -4,6 +4,7 @@
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -v since=2026-01-01 -v into='{public.t}' \
 --     -v limit=10 -f loads.sql
 \set all_objects `cat parts/all_objects.sql`
+\set has_sources `cat parts/has_sources.sql`
 \set is_complete `cat parts/is_complete.sql`
 \set load_is_locked `cat parts/load_is_locked.sql`
 \set names `cat parts/names.sql`
@@ -31,15 +32,14 @@ SELECT l.id::text AS load_id,
            epoch FROM CASE l.state WHEN 'complete' THEN l.changed_at ELSE greatest(l.changed_at, s.committed_at) END
            - l.began_at
        )::float8 AS seconds,
-       -- A load from standard input cannot be resumed without its input.
-       CASE
-           WHEN NOT pg_catalog.jsonb_path_exists(l.job, '$.targets[*].sources[*] ? (@ == "-")') THEN l.job::text
-       END AS job,
+       -- A load is resumed by its job if the ledger has its sources.
+       CASE WHEN :has_sources THEN l.job::text END AS job,
        coalesce(l.meaning -> 'unreadable', '[]')::text AS unreadable
   FROM (
            SELECT *
              FROM ONLY :"ledger".loads AS l
-            WHERE (:'load'::uuid IS NULL OR l.id = :'load'::uuid)
+            WHERE l.tables <> '{}'
+              AND (:'load'::uuid IS NULL OR l.id = :'load'::uuid)
               AND (:'since'::timestamptz IS NULL OR l.began_at >= :'since'::timestamptz)
               AND (
                       :'into'::text[] IS NULL

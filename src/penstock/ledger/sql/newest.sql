@@ -2,8 +2,9 @@
 -- returns (load_id, failed_later, is_own_login); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v resumable=true -f newest.sql
 --
--- With `resumable`, it is the newest of those that can be resumed, if there is one that no process is running now. A load
--- from standard input cannot be resumed without its input.
+-- With `resumable`, it is the newest of those that can be resumed by the ledger alone, if there is one that no process is
+-- running now.
+\set has_sources `cat parts/has_sources.sql`
 \set load_is_locked `cat parts/load_is_locked.sql`
 SELECT l.id::text AS load_id,
        (
@@ -20,12 +21,13 @@ SELECT l.id::text AS load_id,
            SELECT coalesce(l.begin_event, l.event) AS began
        ) AS e
  WHERE l.owner = CURRENT_USER
+   AND l.tables <> '{}'
    AND (
            NOT :'resumable'
         OR (
                l.state = 'running'
                AND l.job IS NOT NULL
-               AND NOT pg_catalog.jsonb_path_exists(l.job, '$.targets[*].sources[*] ? (@ == "-")')
+               AND :has_sources
            )
        )
  ORDER BY :'resumable' AND :load_is_locked,

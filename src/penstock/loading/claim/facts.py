@@ -5,7 +5,7 @@ This module also checks the beginnings of the objects that the decision adds to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 
@@ -13,7 +13,8 @@ from penstock.core.catalogue.catalog import find_table
 from penstock.core.catalogue.tables import CreatedTable, LoadedTable, is_empty
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.search_path import find_creation_schema
-from penstock.core.errors import TargetError
+from penstock.core.errors import TargetError, UsageError
+from penstock.core.values.source import HIDDEN, hides_part, selects_by_query
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import find_others, read_ranges
 from penstock.ledger.listing import no_such_load
@@ -62,6 +63,8 @@ class FactsReader:
         found = self.tools.ledger.look_up(self.connection, digest(meaning), items, lock=self.lock)
         known, running = self._match_unchanged_files(works, items, found.known), found.running
         refuse_unknown(works, items, known)
+        if self.plan.job.rules.changed == "skip" and not self.plan.job.rules.again:
+            _refuse_selecting(works)
         if self._resumes is not None and running != self._resumes:
             raise self._refuse_resuming(self._resumes, meaning)
         if (
@@ -85,12 +88,13 @@ class FactsReader:
     def job_text(self) -> str | None:
         """Return the job as JSON for the ledger. Names of files in it do not depend on the current directory.
 
-        Returns None if a source can be read only once, such as a pipe.
+        A URL shows whether a part of it is left out. Returns None if a source can be read only once, such as a pipe.
         """
         if not self.plan.is_repeatable:
             return None
-        jobs = zip(self.plan.job.targets, self._sources, strict=True)
-        targets = tuple(replace(target, sources=tuple(names)) for target, names in jobs)
+        targets = tuple(
+            replace(target, sources=tuple(map(_name_in_job, target.sources))) for target in self.plan.job.targets
+        )
         return job_to_json(replace(self.plan.job, targets=targets))
 
     def find_left(self, load_id: str, created: Mapping[TableName, CreatedTable]) -> tuple[str, ...]:
@@ -321,3 +325,18 @@ def warn_of_unpublished(plan: LoadPlan, tools: LoadTools, ledger: Connection | N
             del found[table]
     for notice in found.values():
         tools.warnings.add(notice)
+
+
+def _name_in_job(source: str) -> str:
+    return lasting_name(source) + HIDDEN * hides_part(source)
+
+
+def _refuse_selecting(works: Iterable[PlannedObject]) -> None:
+    """Raise UsageError if a query may select another object than the one that was loaded by the same URL."""
+    for work in works:
+        if selects_by_query(work.source.location):
+            raise UsageError(
+                f'--changed skip cannot be used with the query of "{work.source.uri}"',
+                detail="The ledger does not have the query, so another object of this URL would count as loaded.",
+                hint="Use --changed load, or download the file.",
+            )

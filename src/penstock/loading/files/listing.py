@@ -8,13 +8,21 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from penstock.core.errors import SourceError, naming_file
 from penstock.core.values.notice import Notice
-from penstock.core.values.source import OnNotice, SourceObject, is_skipped, note_empty, note_skipped_files
+from penstock.core.values.source import (
+    OnNotice,
+    SourceObject,
+    is_http,
+    is_skipped,
+    note_empty,
+    note_skipped_files,
+    safe_url,
+)
 from penstock.loading.files.local import STDIN_LOCATION, stat_object
 from penstock.loading.files.parallel import map_at_once
 
@@ -49,9 +57,23 @@ def list_objects(
     # A file that is named twice, for example by its path and by a wildcard, is loaded once.
     for item in listed:
         objects.setdefault(_identity(item), item)
+    _refuse_alike(objects.values())
     if len(objects) < len(listed):
         on_notice(_note_repeated([item for item in listed if objects[_identity(item)] is not item], objects))
     return tuple(objects.values())
+
+
+def _refuse_alike(objects: Iterable[SourceObject]) -> None:
+    """Raise SourceError if two URLs differ only in what the ledger does not have: it would take them for one object."""
+    seen: set[str] = set()
+    for item in objects:
+        if is_http(item.location) and item.uri in seen:
+            raise SourceError(
+                f'two of the URLs are "{item.uri}" with different queries or users',
+                detail="The ledger has URLs without their queries, users and passwords.",
+                hint="Download the objects, and load the files.",
+            )
+        seen.add(item.uri)
 
 
 def is_remote(location: str) -> bool:
@@ -243,6 +265,8 @@ def lasting_name(source: str) -> str:
 
     >>> lasting_name("https://user:word@host/a.csv?signature=s"), lasting_name("/a/../b.csv")
     ('https://host/a.csv', '/b.csv')
+    >>> lasting_name("https://host/pkg@1.2/a.csv#token=t")
+    'https://host/pkg@1.2/a.csv'
     >>> lasting_name("s3://bucket/ann@host/day-?.csv")
     's3://bucket/ann@host/day-?.csv'
     """
@@ -250,6 +274,8 @@ def lasting_name(source: str) -> str:
         return source
     if _scheme(source) in ("s3", "gs", "az"):
         return _printable(source)
+    if is_http(source):
+        return _printable(safe_url(source))
     if _scheme(source) is not None and _scheme(source) != "file":
         return _shown(source)
     return _printable(os.path.abspath(local_path(source)))  # noqa: PTH100 (pathlib does not take .. away)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -23,7 +24,16 @@ from obstore.exceptions import NotSupportedError
 
 from penstock.core.errors import SourceError
 from penstock.core.units import KIB, MIB
-from penstock.core.values.source import ObjectHead, OnNotice, SourceObject, is_skipped, note_empty, note_skipped_files
+from penstock.core.values.source import (
+    ObjectHead,
+    OnNotice,
+    SourceObject,
+    is_skipped,
+    note_empty,
+    note_skipped_files,
+    safe_url,
+    selects_by_query,
+)
 from penstock.loading.files.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
 
 if TYPE_CHECKING:
@@ -87,12 +97,6 @@ def look_at(location: str, stores: Stores) -> ObjectHead:
     result = _retrying(lambda: obstore.get(store, path, options={"head": True}), uri=location)
     encoding = result.attributes.get("Content-Encoding")
     return ObjectHead(version=result.meta["e_tag"], size_bytes=result.meta["size"], content_encoding=encoding)
-
-
-def safe_url(url: str) -> str:
-    """Return an HTTP URL without user, password, query string and fragment, which may contain secrets."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def matches(key: str, pattern: str, *, skips: bool = False) -> bool:
@@ -219,21 +223,24 @@ def _stat_url(url: str, stores: Stores) -> SourceObject:
         uri=uri,
         location=url,
         size_bytes=meta["size"],
-        version=_url_version(meta, uri=uri),
+        version=_url_version(meta, url=url),
         has_ranges=first_byte is not None and meta["e_tag"] is not None,
     )
 
 
-def _url_version(meta: ObjectMeta, *, uri: str) -> str | None:
+def _url_version(meta: ObjectMeta, *, url: str) -> str | None:
     """Return the version: the ETag, or else the time of modification, size and URL. None without ETag and time.
 
-    The URL is included because several files may have the same time and size.
+    The URL is included because several files may have the same time and size. A query that may select a file is
+    included as a digest, because it may contain a secret.
     """
     if meta["e_tag"] is not None:
         return meta["e_tag"]
     # For a response without Last-Modified, obstore returns the beginning of 1970.
-    modified = meta["last_modified"]
-    return f"modified {modified:%Y-%m-%dT%H:%M:%SZ}, {meta['size']} bytes, {uri}" if modified.timestamp() else None
+    modified, name = meta["last_modified"], safe_url(url)
+    if selects_by_query(url):
+        name += f"?{sha256(urlsplit(url).query.encode()).hexdigest()[:16]}"
+    return f"modified {modified:%Y-%m-%dT%H:%M:%SZ}, {meta['size']} bytes, {name}" if modified.timestamp() else None
 
 
 def _get_first_byte(store: ObjectStore, path: str) -> GetResult | None:
@@ -435,12 +442,19 @@ class RemoteObject:
             was, now = f"{source.size_bytes} bytes", f"{size_bytes} bytes"
         elif self._is_pinned and etag and listed and _unquoted(etag) != _unquoted(listed):
             was, now = f"the ETag {listed}", f"the ETag {etag}"
+        elif not self._is_pinned and listed and (found := _url_version(result.meta, url=source.location)) != listed:
+            was, now = f"version {listed}", f"version {found}"
         else:
             return
         raise SourceError(
             f'"{source.uri}" changed while it was read',
             detail=f"It was listed with {was}; now it has {now}.",
-            hint="Load it again when no process writes to it.",
+            hint="Load it again when no process writes to it"
+            + (
+                "."
+                if self._is_pinned
+                else ", or download the file first: the server may name another version each time."
+            ),
         )
 
     def _wait_to_retry(self, exc: Exception, failures: int, offset: int) -> None:

@@ -1,11 +1,12 @@
 -- loads_of_table.sql: the loads with objects of a table, in the order in which they ended, those that have not ended last
 -- returns proof.values.FillingLoad; needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v oid=1259 -f loads_of_table.sql
+\set has_sources `cat ../../ledger/sql/parts/has_sources.sql`
 \set object_oid `cat ../../ledger/sql/parts/object_oid.sql`
 \set origin `cat ../../ledger/sql/parts/origin.sql`
 SELECT l.id::text AS load_id,
        l.state = 'complete' AS is_complete,
-       l.job IS NOT NULL AS has_job,
+       coalesce(:has_sources, false) AS has_job,
        coalesce(
            (
                SELECT pg_catalog.bool_or(

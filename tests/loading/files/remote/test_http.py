@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.errors import SourceError, TargetError, UsageError
+from penstock.api.ledger_view import LedgerView
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, SourceError, TargetError, UsageError
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import LoadRules, TargetJob
 from penstock.core.values.table import TableName
@@ -242,3 +244,53 @@ def test_files_of_one_time_and_size_are_not_taken_for_one_another(web: Web, data
         job = TargetJob(sources=(url,), into=TableName(schema=None, name="t"), dialect=DialectOptions(header=False))
         assert loads.run(job).rows == 2
     assert loads.notices == []
+
+
+def _job(*urls: str) -> TargetJob:
+    return TargetJob(sources=urls, into=TableName(schema=None, name="t"), dialect=DialectOptions(header=False))
+
+
+def test_a_url_with_a_query_is_not_read_without_it(web: Web, database18: str) -> None:
+    """The ledger does not have the query, so a load is not resumed or verified by what the ledger has."""
+    loads = Loads(database18, chunk_bytes=100, piece_bytes=100, setup="CREATE TABLE t (id int, name text)")
+    web.body = b"1,name\n" * 1000 + b"x,name\n"
+    job = _job(web.url("data.csv?day=2026-11-23"))
+    with pytest.raises(DataError) as failed:
+        loads.run(job, batch_bytes=100)
+    load_id = str(failed.value.load_id)
+    assert "Resume with the same command." in str(failed.value.hint)
+    with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+        with pytest.raises(TargetError, match="of which the ledger does not have the query") as caught:
+            view.job(load_id)
+        with pytest.raises(TargetError, match="no load can be resumed"):
+            view.find_unfinished("latest")
+        loads.execute("UPDATE penstock.loads SET state = 'complete'")
+        with pytest.raises(TargetError, match="cannot be verified: the ledger does not have its sources"):
+            view.verify(load_id)
+        (unknown,) = view.verify_table(TableName(schema=None, name="t")).unknown
+    assert (unknown, "2026-11-23" in str(caught.value)) == (load_id, False)
+    assert loads.execute("SELECT count(*) FROM penstock.loads WHERE job::text || meaning::text ~ '11-23'") == [(0,)]
+
+
+def test_urls_that_differ_in_their_query_alone_are_not_one_object(web: Web, database18: str) -> None:
+    """Where the server sends no ETag, the version has a digest of the query."""
+    loads = Loads(database18, setup="CREATE TABLE t (id int, name text)")
+    web.body = b"1,name\n2,name\n"
+    first, second = (_job(web.url(f"noetag/modified/data.csv?file={name}")) for name in "ab")
+    with pytest.raises(SourceError, match="with different queries"):
+        loads.run(_job(*first.sources, *second.sources))
+    loads.run(first)
+    with pytest.raises(TargetError, match="has changed since it was loaded"):
+        loads.run(second)
+    with pytest.raises(UsageError, match="--changed skip cannot be used with the query"):
+        loads.run(second, rules=LoadRules(retry_for=0.0, changed="skip"))
+    assert loads.run(first).objects_skipped == 1
+
+
+def test_object_of_the_same_size_and_another_time_is_an_error(web: Web, reader: SourceReader) -> None:
+    """Where the server serves no ranges of it."""
+    for habits, change in (("noranges/noetag/modified", "modified"), ("noranges", "etag")):
+        source = reader.list([web.url(f"{habits}/data.csv")])[0]
+        setattr(web, change, "Wed, 21 Oct 2015 07:28:01 GMT" if change == "modified" else '"v2"')
+        with pytest.raises(SourceError, match="changed while it was read"):
+            reader.open(source)
