@@ -1,4 +1,4 @@
-"""The ledger shows which loads a truncation has emptied, not the server's clock."""
+"""The ledger shows which loads a truncation has emptied: not the server's clock, and also if the load was removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.errors import TargetError
+from penstock.api.ledger_view import LedgerView
+from penstock.core.connect.connection import ConnectionFactory
+from penstock.core.errors import DataError, TargetError
 from penstock.core.values.job import LoadRules
 from support.clock import HAS_FAKETIME, with_clock
 from support.loads import Loads, target
@@ -56,6 +58,32 @@ def test_load_behind_a_truncation_is_no_truncated_one(loads: Loads, tmp_path: Pa
     loads.run(target(first))
     assert loads.run(target(first)).objects_skipped == 1
     assert loads.rows() == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("way", ["fails", "is forgotten"])
+def test_truncation_of_a_removed_load_is_known(loads: Loads, tmp_path: Path, way: str) -> None:
+    """The load fails at its first record, or is forgotten. Other rows are in the table by then."""
+    first, second = write(tmp_path / "1", 1), write(tmp_path / "2", 2)
+    first_id = loads.run(target(first)).load_id
+    if way == "fails":
+        second.write_text("a\nx\n")
+        with pytest.raises(DataError):
+            loads.run(mode_target(second, "truncate"))
+    with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+        if way == "is forgotten":
+            view.forget(loads.run(mode_target(second, "truncate")).load_id, keeps_rows=True)
+        loads.execute("INSERT INTO t VALUES (3)")
+        assert [each.load_id for each in view.loads()] == [first_id]
+        assert [(each.table, each.unfinished) for each in view.totals()] == [("public.t", 0)]
+        with pytest.raises(TargetError, match="is not in the ledger any more"):
+            view.find_newest("latest")
+        with pytest.raises(TargetError, match="may not have the rows"):
+            view.verify(first_id)
+        with pytest.raises(TargetError, match="emptied after objects were loaded"):
+            loads.run(target(first))
+        assert loads.run(target(first), rules=LoadRules(emptied="load")).rows == 1
+        assert loads.run(target(first)).objects_skipped == 1
+        assert view.forget(first_id) == []
 
 
 def test_truncated_partitions_are_known_as_well(loads: Loads, tmp_path: Path) -> None:

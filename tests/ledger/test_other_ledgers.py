@@ -167,6 +167,17 @@ def test_ledger_that_the_role_cannot_read_may_know_its_table(loads: Loads, role:
     assert ann.run(target(new)).rows == 1
 
 
+def test_ledger_of_a_role_that_may_fill_some_columns_may_know_the_table(loads: Loads, role: str, path: Path) -> None:
+    """Such a role can load, too."""
+    bob = f"bob_{secrets.token_hex(4)}"
+    loads.execute(f"CREATE ROLE {bob} LOGIN; CREATE SCHEMA bobs AUTHORIZATION {bob}; GRANT INSERT (a, b) ON t TO {bob}")
+    try:
+        assert as_role(loads, bob, "bobs").run(target(path)).rows == 2
+        assert "cannot be read" in refuse(as_role(loads, role), target(path)).message
+    finally:
+        loads.execute(f"DROP OWNED BY {bob} CASCADE; DROP ROLE {bob}")
+
+
 def test_ledger_of_a_role_that_cannot_write_the_table_does_not_matter(loads: Loads, role: str, path: Path) -> None:
     """Roles that do not share a table have ledgers of their own, as many as there are roles."""
     bob = f"bob_{secrets.token_hex(4)}"

@@ -12,6 +12,7 @@ from penstock.api.ledger_view import LedgerView
 from penstock.core.errors import TargetError
 from penstock.core.values.job import LoadRules, Transform
 from penstock.core.values.table import TableName
+from penstock.proof.view import describe_table
 from support.loads import Loads, target, write_csv
 from support.modes import Killed, mode_target
 from support.proofs import load, load_in_tiny_blocks
@@ -212,6 +213,59 @@ def test_load_into_a_parent_leaves_the_number_of_rows_open(loads: Loads, tmp_pat
     load(loads, target(night(tmp_path, 1), into="p"))
     outcome = verify(loads)
     assert (outcome.expected, outcome.agrees) == (None, True)
+
+
+def test_rows_that_loads_put_into_partitions_are_not_taken_for_verified(loads: Loads, tmp_path: Path) -> None:
+    """Nobody has looked at them. Loads before the table was emptied do not count."""
+    partition(loads)
+    load(loads, target(write_csv(tmp_path / "all.csv", ["1,x", "20,y"]), into="n"))
+    load(loads, target(write_csv(tmp_path / "low.csv", ["2,z"]), into="low"))
+    loads.execute("UPDATE low SET b = 'changed' WHERE a = 2")
+    outcome = verify(loads)
+    assert (outcome.has_parts, outcome.is_verified, outcome.agrees) == (True, False, True)
+    assert any("verify each of these with --into" in line for line in describe_table(outcome, ""))
+    load(loads, mode_target(write_csv(tmp_path / "new.csv", ["3,x"]), "truncate", into="n"))
+    assert verify(loads).is_verified
+
+
+def test_load_that_ended_behind_a_truncation_is_not_taken_for_gone(loads: Loads, tmp_path: Path) -> None:
+    """It was begun before. Its records were staged until then."""
+    loads.execute("CREATE TABLE n (a int PRIMARY KEY, b text)")
+    job = mode_target(write_csv(tmp_path / "delta.csv", [f"{n},new" for n in range(5, 15)]), "upsert", key=("a",))
+
+    def die(_number: int) -> None:
+        raise Killed
+
+    job = replace(job, into=TableName(schema=None, name="n"))
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        loads.run(job)
+    loads.at_piece = None
+    base = load(
+        loads, mode_target(write_csv(tmp_path / "base.csv", [f"{n},v" for n in range(10)]), "truncate", into="n")
+    )
+    delta = str(loads.run(job).load_id)
+    assert penstock.verify(delta, to=loads.conninfo, values=True).is_verified
+    outcome = verify(loads)
+    assert [each.load_id for each in outcome.loads] == [base, delta]
+    assert (outcome.is_verified, outcome.expected) == (True, 15)
+
+
+def test_a_prune_makes_no_former_version_of_a_file_a_problem(loads: Loads, tmp_path: Path) -> None:
+    """The ledger still has which load has loaded the present one."""
+    loads.execute("CREATE TABLE n (a int PRIMARY KEY, b text)")
+    path = write_csv(tmp_path / "f.csv", ["1,x", "bad,y"])
+    job = mode_target(path, "upsert", key=("a",), into="n")
+    load(loads, job, on_error="reject")
+    write_csv(path, ["1,x", "2,y"])
+    loads.run(job, rules=LoadRules(retry_for=0.0, changed="load"))
+    assert verify(loads, values=False).problems == ()
+    loads.execute("UPDATE penstock.loads SET changed_at = now() - interval '2 days'")
+    with LedgerView(penstock.connect_to(loads.conninfo)) as view:
+        assert view.prune(age_s=3600).loads == 1
+    outcome = verify(loads, values=False)
+    assert [each.renewed for each in outcome.loads] == [(str(path),)]
+    assert (outcome.problems, len(outcome.unknown)) == ((), 1)
 
 
 def test_table_that_no_load_has_filled_is_refused(loads: Loads) -> None:

@@ -28,7 +28,7 @@ from penstock.ledger.locks import compose_query, lock_objects, mark, send_lock
 from penstock.ledger.lookup import LedgerFindings, look_up, object_arrays
 from penstock.ledger.members import compose_fence, refusing_older
 from penstock.ledger.schema import VERSION, create_ledger, look_for_ledger, upgrade_ledger
-from penstock.ledger.targets import write_counts
+from penstock.ledger.targets import keep_truncations, write_counts
 from penstock.ledger.values import Claim, FinishedLoad, LandedCounts, LedgerObject, LoaderProcess
 
 if TYPE_CHECKING:
@@ -307,19 +307,23 @@ class Ledger:
     def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
         """Remove a load if it has committed nothing, or if `even_if_used` is true. Return whether it was removed.
 
-        The removal is noted at the role's previous load, so that `find_newest` does not return that load instead.
+        The removal is noted at the role's previous load, so that `find_newest` does not return that load instead. The
+        ledger keeps which tables the load has truncated.
         """
         hold = self._compose("SELECT FROM ONLY {loads} WHERE id = %s FOR UPDATE")
-        query = self._compose(
-            "DELETE FROM ONLY {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
+        find = self._compose(
+            "SELECT coalesce(l.begin_event, l.event) FROM ONLY {loads} AS l"
+            " WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
             " AND (%s OR NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = l.id))"
-            " RETURNING coalesce(begin_event, event)"
         )
+        delete = self._compose("DELETE FROM ONLY {loads} WHERE id = %s")
         with in_transaction(connection, "removing the load from the ledger"):
             # A lost session may still be committing. Wait for it here; the next statement then sees its ranges.
             connection.execute(hold, [claim.load_id])
-            removed = connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone()
+            removed = connection.execute(find, [claim.load_id, claim.epoch, even_if_used]).fetchone()
             if removed is not None:
+                keep_truncations(connection, self.schema, claim.load_id)
+                connection.execute(delete, [claim.load_id])
                 run_query(connection, "ledger/note_removed", ledger=self.schema, load=claim.load_id, event=removed[0])
         return removed is not None
 

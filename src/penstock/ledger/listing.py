@@ -22,7 +22,7 @@ from penstock.core.values.names import parse_table_name
 from penstock.ledger.locks import compose_query, find_lock_holder, find_workers, try_lock_here
 from penstock.ledger.rights import Deed, LoadRights, read_rights
 from penstock.ledger.schema import find_named_ledger, has_ledger, naming_ledger
-from penstock.ledger.targets import drop_landing, read_landings
+from penstock.ledger.targets import drop_landing, keep_truncations, read_landings
 from penstock.ledger.values import (
     LeftRejects,
     LeftStaging,
@@ -128,11 +128,15 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
 
 
 def remove_load(connection: Connection, schema: str, rights: LoadRights) -> None:
-    """Remove a load that `hold_load` holds from the ledger, and drop the tables created for it. Raises ServerError."""
+    """Remove a load that `hold_load` holds from the ledger, and drop the tables created for it.
+
+    The ledger keeps which tables the load has truncated. Raises ServerError.
+    """
     for landing in read_landings(connection, schema, rights.load_id).values():
         drop_landing(connection, schema, landing, load_id=rights.load_id, role=rights.owner)
     delete = "DELETE FROM ONLY {loads} WHERE id = %s RETURNING coalesce(begin_event, event)"
     with translate_errors("removing the load from the ledger"):
+        keep_truncations(connection, schema, rights.load_id)
         (event,) = fetch_one(connection, compose_query(delete, schema), [rights.load_id])
         run_query(connection, "ledger/note_removed", ledger=schema, load=rights.load_id, event=event)
 

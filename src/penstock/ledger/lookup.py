@@ -89,7 +89,7 @@ _MAYBE_KNOWN = """
                           -- pg_write_all_data may write to all tables; its members count by themselves.
                           WHEN pg_catalog.starts_with(r.rolname::text, 'pg_') THEN false
                           ELSE pg_catalog.has_table_privilege(r.oid, c.oid, 'INSERT')
-                           AND pg_catalog.has_table_privilege(r.oid, w.oid, 'INSERT')
+                           AND pg_catalog.has_any_column_privilege(r.oid, w.oid, 'INSERT')
                       END
                 WHERE n.nspname = %(ledger)s
                   AND c.relname = 'loads'

@@ -100,6 +100,17 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, landing: L
         )
 
 
+def keep_truncations(connection: Connection, schema: str, load_id: str) -> None:
+    """Keep in the ledger which tables a load has truncated, although the load is about to be removed from it.
+
+    Files that were loaded before would otherwise count as loaded again. Raises ServerError.
+    """
+    with translate_errors("keeping the record that a table was truncated"):
+        kept = run_query(connection, "ledger/keep_truncations", ledger=schema, load=load_id).fetchone()
+        if kept is not None:
+            run_query(connection, "ledger/move_truncations", ledger=schema, load=load_id, kept=kept[0])
+
+
 def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iterable[LandedCounts]) -> None:
     """Record the counts of the targets, and the present OIDs of their tables. A table that was replaced has a new OID.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from penstock.core.catalogue.catalog import find_table, read_facts
@@ -13,7 +13,9 @@ from penstock.core.sql import fetch_rows
 from penstock.core.units import count_nouns
 from penstock.core.values.notice import Notice
 from penstock.core.values.table import TableName
+from penstock.ledger.listing import list_objects
 from penstock.ledger.schema import has_ledger
+from penstock.ledger.values import ObjectRecord
 from penstock.loading.values.outcome import LoadProgress
 from penstock.proof.compare import rows_of, seeing_all_rows
 from penstock.proof.decide import count_expected, refuse_hidden, refuse_none
@@ -41,6 +43,7 @@ def verify_table(
     table, removed = loads[0][1], tuple(load.load_id for load, found in loads if found.is_gone)
     refuse_hidden(table, role=server.user)
     staying = [load for load, _ in loads if load.load_id not in removed]
+    numbers = {load.load_id: found.objects for load, found in loads}
     refuse_none(table, [load.load_id for load in staying])
     verified: list[VerifyOutcome] = []
     problems: list[Notice] = []
@@ -53,14 +56,10 @@ def verify_table(
             if not load.is_complete:
                 found = (differs(f"load {load.load_id}", "has not ended"),)
             elif load.has_job:
-                try:
-                    done = verify(load.load_id, on_progress=on_progress)
-                except (DataError, SourceError, TargetError) as error:
-                    why = f"{error.message} ({error.detail})" if error.detail else error.message
-                    found = (differs(f"load {load.load_id}", f"cannot be verified: {why}"),)
-                else:
-                    found = done.problems
-                    verified.insert(0, done)
+                done, found = _try(partial(verify, load.load_id, on_progress=on_progress), load.load_id)
+                verified = [*filter(None, [done]), *verified]
+            else:
+                later.note_objects(_read_objects(connect, ledger_schema, load.load_id, numbers[load.load_id]))
             problems = [*found, *problems]
             if load.updates and not (done is not None and done.has_all_records):
                 later.has_obstacle = True
@@ -77,11 +76,30 @@ def verify_table(
         loads=tuple(verified),
         removed=removed,
         is_partial=any(found.is_gone_in_part for _, found in loads),
+        has_parts=table.has_parts,
         unknown=tuple(load.load_id for load in staying if load.is_complete and not load.has_job),
         expected=expected,
         compared=compared,
         problems=tuple(problems),
     )
+
+
+def _try(verify: Callable[[], VerifyOutcome], load_id: str) -> tuple[VerifyOutcome | None, tuple[Notice, ...]]:
+    """Return what was verified of a load, None if it cannot be, and the problems."""
+    try:
+        done = verify()
+    except (DataError, SourceError, TargetError) as error:
+        why = f"{error.message} ({error.detail})" if error.detail else error.message
+        return None, (differs(f"load {load_id}", f"cannot be verified: {why}"),)
+    return done, done.problems
+
+
+def _read_objects(
+    connect: ConnectionFactory, schema: str, load_id: str, numbers: Collection[int]
+) -> list[ObjectRecord]:
+    """Return objects of a load whose sources the ledger does not have any more: it has their versions."""
+    with connect.borrow() as connection:
+        return [each for each in list_objects(connection, schema, load_id) if each.number in numbers]
 
 
 def _check_rows(later: LaterLoads, table: VerifiedTable, expected: int | None) -> Iterator[Notice]:

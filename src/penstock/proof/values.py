@@ -63,6 +63,8 @@ class VerifiedTable:
     is_shared: bool
     # Whether loads of the ledger, at any time, have put rows into partitions or parents of the table.
     has_relatives: bool
+    # Whether loads have put rows into partitions of the table since it was emptied.
+    has_parts: bool
     # Whether the load's rows are gone, or may be: the table was dropped, or a later load has truncated, replaced or
     # synchronized it, a partition of it or a parent.
     is_gone: bool
@@ -192,9 +194,10 @@ class TableOutcome:
     # What was verified of each load whose rows must be in the table, the oldest first.
     loads: tuple[VerifyOutcome, ...]
     # The loads whose rows a later one has removed, perhaps only from some partitions (`is_partial`), and those of which
-    # the ledger does not have the sources.
+    # the ledger does not have the sources. `has_parts` says whether other loads have put rows into partitions.
     removed: tuple[str, ...]
     is_partial: bool
+    has_parts: bool
     unknown: tuple[str, ...]
     # The rows that the loads have stored, None unless the table must have those alone.
     expected: int | None
@@ -216,7 +219,8 @@ class TableOutcome:
         If a later load has loaded another version of a file, the earlier version cannot be compared. The table is
         verified all the same if each of its rows is a record of the files that were compared.
         """
-        if self.problems or self.unknown or self.is_partial or any(each.is_unsure for each in self.loads):
+        has_unseen = bool(self.unknown) or self.is_partial or self.has_parts
+        if self.problems or has_unseen or any(each.is_unsure for each in self.loads):
             return False
         is_covered = self.compared is not None and self.compared == self.expected
         return is_covered or all(each.is_verified for each in self.loads)

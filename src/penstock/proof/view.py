@@ -59,6 +59,8 @@ def describe_table(outcome: TableOutcome, on_server: str) -> Iterator[str]:
         yield f"  {count_nouns(len(outcome.removed), 'load')} whose rows a later load has removed, or may have"
     if outcome.is_partial:
         yield "  not verified, because a later load may have removed only the rows of some partitions"
+    if outcome.has_parts:
+        yield "  not verified, because loads have written to partitions: verify each of these with --into"
     if outcome.unknown:
         yield f"  not verified, because the ledger does not have their sources: {', '.join(outcome.unknown)}"
     if outcome.problems:

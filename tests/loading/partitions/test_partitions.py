@@ -10,10 +10,12 @@ import psycopg
 import pytest
 
 import penstock
+from penstock.api.ledger_view import LedgerView
+from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import PenstockError, TargetError, UsageError
 from penstock.core.values.job import LoadJob
 from penstock.core.values.names import parse_table_name
-from support.loads import IMPATIENT, Loads, share_ledger, target
+from support.loads import IMPATIENT, Loads, share_ledger, target, write_csv
 from support.modes import Killed
 
 if TYPE_CHECKING:
@@ -606,3 +608,16 @@ def test_a_name_that_is_too_long_is_refused(loads: Loads, tmp_path: Path) -> Non
     """Before the first row."""
     with pytest.raises(TargetError, match="63"):
         loads.run(partition(day(tmp_path / "day.csv.gz"), into="x" * 64))
+
+
+def test_a_new_partition_keeps_no_retry_into_its_parent_from_running(loads: Loads, tmp_path: Path) -> None:
+    """Nor after the details of its load were pruned: it took nothing away."""
+    bad = write_csv(tmp_path / "bad.csv", ["2,2026-11-25 13:00Z,77,x"], header="id,at,kind,note")
+    rules = replace(IMPATIENT, on_error="reject")
+    load_id = str(loads.run(target(bad, into="events"), rules=rules).load_id)
+    loads.run(partition(day(tmp_path / "day.csv.gz")))
+    loads.execute("UPDATE penstock.loads SET changed_at = now() - interval '2 days'")
+    with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+        assert view.prune(age_s=3600).loads == 1
+        loads.execute("INSERT INTO kinds VALUES (77, 'late')")
+        assert view.retry(load_id).rows == 1

@@ -17,6 +17,8 @@
 -- `meaning` of a load also lists, as `unreadable`, the objects that it could not read. They are not in `objects`, unless
 -- a part of them is committed.
 --
+-- A row of loads without a table keeps the truncations of a load that was removed, whose id `meaning` has.
+--
 -- `origin` is the database in which the oids of a row are valid (parts/origin.sql).
 -- `changes` and `holds` record what loads change. They have no foreign key to `loads`, because they must stay when a
 -- load is removed. A change of the whole server is recorded in database "postgres", with target_oid 0. A hold with

@@ -10,7 +10,8 @@
              FROM ONLY :"ledger".objects AS o
             WHERE o.load = :'load'
        )
-SELECT pg_catalog.concat_ws('.', nullif(o.target_schema, ''), o.target_table) AS "table", l.id::text AS load_id
+SELECT pg_catalog.concat_ws('.', nullif(o.target_schema, ''), o.target_table) AS "table",
+       coalesce(l.meaning ->> 'removed', l.id::text) AS load_id
   FROM ONLY :"ledger".loads AS former
   CROSS JOIN loaded AS o
   JOIN ONLY :"ledger".targets AS t ON t.load <> former.id
@@ -29,10 +30,11 @@ SELECT pg_catalog.concat_ws('.', nullif(o.target_schema, ''), o.target_table) AS
            (t.target_schema = o.target_schema AND t.target_table = o.target_table)
         OR :target_oid = o.oid
         OR :target_oid IN (SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(o.oid) AS a)
-           -- A new partition took nothing away.
+           -- A new partition took nothing away. Only its load has mode append, and has put a table in place.
         OR (
                :target_oid IN (SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(o.oid) AS p)
-           AND l.meaning -> 'targets' -> t.number -> 'partition' IS NULL
+           AND coalesce(l.meaning -> 'targets' -> t.number ->> 'mode', l.meaning -> 'modes' ->> t.number)
+               IS DISTINCT FROM 'append'
            )
        )
  ORDER BY l.event DESC

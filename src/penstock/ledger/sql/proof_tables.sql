@@ -1,15 +1,16 @@
 -- proof_tables.sql: what the ledger says of each table of a complete load
 -- returns (schema, name, oid, kind, names, hides_rows, objects, records, inserted, updated, rejected, suppressed,
--- duplicates, existing, is_emptied, is_created, is_shared, has_relatives, is_gone, is_gone_in_part, floor,
--- floor_of_all); needs the ledger; PostgreSQL 14+
+-- duplicates, existing, is_emptied, is_created, is_shared, has_relatives, has_parts, is_gone, is_gone_in_part,
+-- floor, floor_of_all); needs the ledger; PostgreSQL 14+
 -- psql -v ledger=penstock -v load=00000000-0000-0000-0000-000000000001 -f proof_tables.sql
 --
 -- `related` are the tables whose loads matter: the load's tables, their partitions (`is_part`), and their parents. `done`
--- has a row for each load and related table. `touched` records are rows of the table when the load has ended. A retry may
--- have stored a record whose key the load itself had stored, so retried records do not count. The event `removing` is
--- that with which the load emptied the table, or with which a sync ended; its deletes were before that. A merge whose
--- details were pruned may have been a sync, and its rows do not count. An unended sync that has merged may have
--- deleted any row: its event is the greatest number. A partition that was made aside (`is_new`) took no rows away.
+-- has a row for each load and related table, also for a load that was removed after it had truncated the table. `touched`
+-- records are rows of the table when the load has ended. A retry may have stored a record whose key the load itself had
+-- stored, so retried records do not count. The event `removing` is that with which the load emptied the table, or with
+-- which a sync ended; its deletes were before that. A merge whose details were pruned may have been a sync, and its rows
+-- do not count. An unended sync that has merged may have deleted any row: its event is the greatest number. A partition
+-- that was made aside (`is_new`) took no rows away.
 \set object_oid `cat parts/object_oid.sql`
 \set origin `cat parts/origin.sql`
 \set target_oid `cat parts/target_oid.sql`
@@ -48,12 +49,15 @@ WITH own AS MATERIALIZED (
            pg_catalog.bool_or(t.truncated_at IS NOT NULL OR t.kind = 'replacement') AS is_emptied,
            pg_catalog.bool_or(
                t.kind = 'staging' AND t.staged > 0
-               AND coalesce(m.meaning ->> 'mode', 'sync') = 'sync'
+               AND coalesce(m.meaning ->> 'mode', l.meaning -> 'modes' ->> t.number, 'sync') = 'sync'
                AND coalesce(l.job -> 'targets' -> t.number ->> 'sync_delete', 'delete') = 'delete'
            ) AS has_synced,
            max(t.truncation_event) AS truncation_event,
            pg_catalog.bool_or(t.kind = 'replacement') AS is_replaced,
-           pg_catalog.bool_or(t.kind = 'replacement' AND m.meaning -> 'partition' IS NOT NULL) AS is_new,
+           pg_catalog.bool_or(
+               t.kind = 'replacement'
+               AND coalesce(m.meaning ->> 'mode', l.meaning -> 'modes' ->> t.number) = 'append'
+           ) AS is_new,
            pg_catalog.sum(t.inserted)::int8 AS inserted,
            pg_catalog.sum(t.updated)::int8 AS updated,
            coalesce(pg_catalog.sum(t.inserted) FILTER (WHERE m.is_merge), 0)::int8 AS stored,
@@ -71,15 +75,16 @@ WITH own AS MATERIALIZED (
      GROUP BY 1, 2
 ), done AS MATERIALIZED (
     SELECT l.id AS load,
-           s.oid,
+           coalesce(s.oid, t.oid) AS oid,
            l.state,
            l.event,
-           s.retried,
+           s.load IS NOT NULL AS has_objects,
+           coalesce(s.retried, 0) AS retried,
            e.begin_event,
            CASE
                WHEN t.is_staged THEN t.stored
                WHEN t.is_replaced AND l.state <> 'complete' THEN 0
-               ELSE s.rows
+               ELSE coalesce(s.rows, 0)
            END AS stored,
            coalesce(t.touched - s.retried, 0) AS touched,
            coalesce(t.is_new, false) AS is_new,
@@ -89,8 +94,8 @@ WITH own AS MATERIALIZED (
                CASE WHEN t.has_synced THEN CASE l.state WHEN 'complete' THEN l.event ELSE 9223372036854775807 END END
            ) AS removing
       FROM sent AS s
-      JOIN ONLY :"ledger".loads AS l ON l.id = s.load
-      LEFT JOIN landed AS t ON t.load = s.load AND t.oid = s.oid
+      FULL JOIN landed AS t ON t.load = s.load AND t.oid = s.oid
+      JOIN ONLY :"ledger".loads AS l ON l.id = coalesce(s.load, t.load)
       CROSS JOIN LATERAL (
                SELECT coalesce(
                           l.begin_event,
@@ -125,11 +130,31 @@ SELECT coalesce(n.nspname, own.schema)::text AS schema,
              JOIN done AS d ON d.oid = r.oid
             WHERE r.root = c.oid
               AND (d.load <> l.id OR d.oid <> c.oid)
-              AND (d.load = l.id OR d.state = 'running' OR d.retried > 0 OR d.event > f.event)
+              AND CASE
+                      WHEN d.load = l.id THEN d.has_objects
+                      ELSE d.has_objects AND (d.state = 'running' OR d.retried > 0 OR d.event > f.event)
+                  END
        ) AS is_shared,
        EXISTS (
-           SELECT FROM related AS r JOIN done AS d ON d.oid = r.oid WHERE r.root = c.oid AND d.oid <> c.oid
+           SELECT
+             FROM related AS r
+             JOIN done AS d ON d.oid = r.oid
+            WHERE r.root = c.oid
+              AND d.oid <> c.oid
+              AND d.has_objects
        ) AS has_relatives,
+       EXISTS (
+           SELECT
+             FROM related AS r
+             JOIN done AS d ON d.oid = r.oid
+            WHERE r.root = c.oid
+              AND r.is_part
+              AND d.oid <> c.oid
+              AND d.has_objects
+              AND d.event > coalesce(
+                      (SELECT max(e.removing) FROM done AS e WHERE e.oid = c.oid AND NOT e.is_new), 0
+                  )
+       ) AS has_parts,
        c.oid IS NULL
        OR EXISTS (
            SELECT
@@ -137,7 +162,7 @@ SELECT coalesce(n.nspname, own.schema)::text AS schema,
              JOIN done AS d ON d.oid = r.oid
             WHERE r.root = c.oid
               AND d.load <> l.id
-              AND d.removing > f.event
+              AND d.removing > g.event
               AND NOT d.is_new
        ) AS is_gone,
        coalesce(
@@ -147,7 +172,7 @@ SELECT coalesce(n.nspname, own.schema)::text AS schema,
                  JOIN done AS d ON d.oid = r.oid
                 WHERE r.root = c.oid
                   AND d.load <> l.id
-                  AND d.removing > f.event
+                  AND d.removing > g.event
                   AND NOT d.is_new
            ),
            false
@@ -173,5 +198,7 @@ SELECT coalesce(n.nspname, own.schema)::text AS schema,
   LEFT JOIN done AS m ON m.load = l.id AND m.oid = c.oid
   LEFT JOIN removed AS x ON x.root = c.oid
   CROSS JOIN LATERAL (SELECT greatest(m.removing, coalesce(m.begin_event, l.event)) AS event) AS f
+  -- Staged rows are in the table when the load ends.
+  CROSS JOIN LATERAL (SELECT CASE WHEN t.is_staged THEN l.event ELSE f.event END AS event) AS g
  WHERE l.id = :'load'
  ORDER BY 1, 2;
