@@ -22,8 +22,11 @@ Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
 # What stands in a recorded URL for the part that the ledger does not have.
 HIDDEN = "?***"
 
-# The parameters by which a query signs a URL, and selects nothing.
-_SIGNATURE = re.compile(r"(?:^|&)(?:X-Amz-Signature|X-Goog-Signature|Signature|sig)=", re.IGNORECASE)
+# The parameters by which a query signs a URL, and selects nothing: of S3, GCS, Azure, OSS, COS, Swift, CDNs and nginx.
+_SIGNATURE = re.compile(
+    r"(?:^|&)(?:[\w-]*signature|(?:temp_url_)?sig|(?:access_|private_)?token|hdnt[sl]|md5(?=.*&expires=))=",
+    re.IGNORECASE,
+)
 
 
 def safe_url(url: str) -> str:
@@ -58,7 +61,11 @@ def is_hidden(recorded: str) -> bool:
 
 
 def selects_by_query(source: str) -> bool:
-    """Return whether a source is an HTTP URL whose query may select an object, and does not only sign the URL."""
+    """Return whether a source is an HTTP URL whose query may select an object, and does not only sign the URL.
+
+    >>> selects_by_query("https://host/a?day=1"), selects_by_query("https://host/a?se=2026&sig=x")
+    (True, False)
+    """
     query = urlsplit(source).query if is_http(source) else ""
     return bool(query) and _SIGNATURE.search(query) is None
 

@@ -5,7 +5,7 @@ This module also checks the beginnings of the objects that the decision adds to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 
@@ -64,7 +64,7 @@ class FactsReader:
         known, running = self._match_unchanged_files(works, items, found.known), found.running
         refuse_unknown(works, items, known)
         if self.plan.job.rules.changed == "skip" and not self.plan.job.rules.again:
-            _refuse_selecting(works)
+            _refuse_selecting(works, items, known)
         if self._resumes is not None and running != self._resumes:
             raise self._refuse_resuming(self._resumes, meaning)
         if (
@@ -331,10 +331,13 @@ def _name_in_job(source: str) -> str:
     return lasting_name(source) + HIDDEN * hides_part(source)
 
 
-def _refuse_selecting(works: Iterable[PlannedObject]) -> None:
-    """Raise UsageError if a query may select another object than the one that was loaded by the same URL."""
-    for work in works:
-        if selects_by_query(work.source.location):
+def _refuse_selecting(
+    works: Sequence[PlannedObject], items: Sequence[LedgerObject], known: Sequence[KnownObject]
+) -> None:
+    """Raise UsageError if --changed skip would leave out another object than the one that was loaded by its URL."""
+    for work, item, indexes in zip(works, items, find_known(items, known), strict=True):
+        former = [known[index].version for index in indexes if known[index].target_oid == item.target_oid]
+        if former and item.version not in former and selects_by_query(work.source.location):
             raise UsageError(
                 f'--changed skip cannot be used with the query of "{work.source.uri}"',
                 detail="The ledger does not have the query, so another object of this URL would count as loaded.",

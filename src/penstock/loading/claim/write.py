@@ -92,11 +92,20 @@ class ClaimWriter:
         Returns None if another load has claimed one of the objects since the facts were read. The caller then reads the
         facts and decides again.
         """
+        running = self._facts.found.running
+        if running is not None:
+            self._refuse_disabled(running)
         self._restore_replaced()
         self._check_landings()
         tables = read_targets(self._plan, self._facts.created, self._connection)
-        running = self._facts.found.running
         return self._begin(tables) if running is None else self._resume(running, tables)
+
+    def _refuse_disabled(self, load_id: str) -> None:
+        """Raise TargetError if an earlier run of the load has disabled triggers, and this one is not to do so."""
+        if any(load_id in loads for loads in self._facts.found.changed_by.values()):
+            from penstock.loading.indexes.table_changes import TableChanges  # noqa: PLC0415 (32 ms, after a load that died)
+
+            TableChanges(self._plan, self._tools).refuse_disabled(load_id, self._connection)
 
     def _restore_replaced(self) -> None:
         if oids := [each.facts.oid for each in self._plan.targets if each.is_replaced and each.facts is not None]:
@@ -144,10 +153,6 @@ class ClaimWriter:
 
     def _resume(self, load_id: str, tables: Sequence[TableFacts]) -> ClaimedLoad | None:
         """Take over a load, then find or create its tables."""
-        if any(load_id in loads for loads in self._facts.found.changed_by.values()):
-            from penstock.loading.indexes.table_changes import TableChanges  # noqa: PLC0415 (32 ms, after a load that died)
-
-            TableChanges(self._plan, self._tools).refuse_disabled(load_id, self._connection)
         claim = self._take_over(load_id)
         if self._facts.found.is_copied:
             self._ledger.adopt(self._connection, claim, identity=self._identity, meaning=self._facts.meaning)

@@ -228,6 +228,10 @@ def _stat_url(url: str, stores: Stores) -> SourceObject:
     )
 
 
+# How a version begins that has the time of modification, because the server sends no ETag.
+_BY_TIME = "modified "
+
+
 def _url_version(meta: ObjectMeta, *, url: str) -> str | None:
     """Return the version: the ETag, or else the time of modification, size and URL. None without ETag and time.
 
@@ -240,7 +244,7 @@ def _url_version(meta: ObjectMeta, *, url: str) -> str | None:
     modified, name = meta["last_modified"], safe_url(url)
     if selects_by_query(url):
         name += f"?{sha256(urlsplit(url).query.encode()).hexdigest()[:16]}"
-    return f"modified {modified:%Y-%m-%dT%H:%M:%SZ}, {meta['size']} bytes, {name}" if modified.timestamp() else None
+    return f"{_BY_TIME}{modified:%Y-%m-%dT%H:%M:%SZ}, {meta['size']} bytes, {name}" if modified.timestamp() else None
 
 
 def _get_first_byte(store: ObjectStore, path: str) -> GetResult | None:
@@ -442,7 +446,14 @@ class RemoteObject:
             was, now = f"{source.size_bytes} bytes", f"{size_bytes} bytes"
         elif self._is_pinned and etag and listed and _unquoted(etag) != _unquoted(listed):
             was, now = f"the ETag {listed}", f"the ETag {etag}"
-        elif not self._is_pinned and listed and (found := _url_version(result.meta, url=source.location)) != listed:
+        elif (
+            not self._is_pinned
+            and listed
+            and (found := _url_version(result.meta, url=source.location))
+            # An ETag says nothing of an answer that had none.
+            and found.startswith(_BY_TIME) == listed.startswith(_BY_TIME)
+            and _unquoted(found) != _unquoted(listed)
+        ):
             was, now = f"version {listed}", f"version {found}"
         else:
             return
@@ -505,7 +516,8 @@ class RemoteObject:
 
 
 def _unquoted(etag: str) -> str:
-    return etag.strip('"')
+    # A weak ETag is compared as a strong one: each is equal to the other if their texts are.
+    return etag.removeprefix("W/").strip('"')
 
 
 def _words(exc: Exception) -> str:

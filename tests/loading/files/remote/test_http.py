@@ -285,6 +285,7 @@ def test_urls_that_differ_in_their_query_alone_are_not_one_object(web: Web, data
     with pytest.raises(UsageError, match="--changed skip cannot be used with the query"):
         loads.run(second, rules=LoadRules(retry_for=0.0, changed="skip"))
     assert loads.run(first).objects_skipped == 1
+    assert loads.run(first, rules=LoadRules(retry_for=0.0, changed="skip")).objects_skipped == 1
 
 
 def test_object_of_the_same_size_and_another_time_is_an_error(web: Web, reader: SourceReader) -> None:
