@@ -55,6 +55,7 @@ from penstock.core.connect.tls import compose_is_direct, find_roots, tls_default
 from penstock.core.connect.waiting import SessionWatch, WatchedConnection
 from penstock.core.errors import ServerError, UsageError
 from penstock.core.values.diagnosis import Diagnosis, refuse
+from penstock.core.values.names import NAME_LIMIT_BYTES
 from penstock.core.values.server import DateOrder, PoolerFacts
 
 if TYPE_CHECKING:
@@ -142,9 +143,6 @@ _CHOSEN = ("client", "database", "user", "database user", "session")
 # sessions of a load wait for it.
 _PING_TIMEOUT_S = 2
 
-# The server cuts an application_name after so many bytes (NAMEDATALEN - 1).
-_NAME_BYTES = 63
-
 # The first version in which a session can report its statistics at once: PostgreSQL 15, pg_stat_force_next_flush().
 CAN_FLUSH_STATISTICS = 150_000
 
@@ -221,8 +219,8 @@ class ConnectionFactory:
     def application(self) -> str:
         """Return the text with which the application_name of each session begins: the user's, or penstock's."""
         name = given_settings(self._settings, os.environ).get("application_name", "")
-        # The server replaces characters that are not printable ASCII.
-        return re.sub(r"[^ -~].*", "", name, flags=re.DOTALL)[:_NAME_BYTES] or self._application_name
+        # The server replaces characters that are not printable ASCII, and cuts the name as it cuts a table's.
+        return re.sub(r"[^ -~].*", "", name, flags=re.DOTALL)[:NAME_LIMIT_BYTES] or self._application_name
 
     @property
     def input_settings(self) -> dict[str, str]:
