@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.core.values.dialect import Dialect
 from penstock.core.values.table import Column, ColumnMap, TableName
-from penstock.loading.copy.encoded import GAINS, KINDS, EncodedBlocks, gain_per_row, gains_of, make_binary
+from penstock.loading.copy.encoded import (
+    GAINS,
+    KINDS,
+    EncodedBlocks,
+    find_obstacle,
+    gain_per_row,
+    gains_of,
+    make_binary,
+)
 from penstock.loading.copy.payload import make_encoder as make_text_encoder
 from penstock.loading.values.objects import Block
 
@@ -72,6 +82,16 @@ def test_values_in_a_notation_are_encoded_plain() -> None:
     plain = make_encoder(type_oid=1082).encode(block(b"2026-01-31\n"))
     assert make_encoder("dmy", type_oid=1082).encode(block(b"31.1.26\n")) == plain
     assert make_encoder("dmy", type_oid=1082).encode(block(b"2026-01-31\n")) is None
+
+
+def test_tsv_with_values_in_a_notation_goes_as_text() -> None:
+    r"""Rewritten, its texts have the escapes of COPY text: C:\Users would be stored with two backslashes."""
+    tsv = replace(_CSV, format="tsv", delimiter="\t", quote=None, escape=None)
+    columns = [Column(name="day", type_name="", type_oid=1082), Column(name="path", type_name="", type_oid=25)]
+    plain = ColumnMap(columns=("day", "path"), field_count=2)
+    assert find_obstacle(tsv, plain, columns) is None
+    obstacle = find_obstacle(tsv, replace(plain, notations=("dmy", None)), columns)
+    assert obstacle == "values of tsv are in another notation"
 
 
 def test_the_command_says_the_types_that_rows_are_encoded_for() -> None:

@@ -184,6 +184,8 @@ def find_obstacle(dialect: Dialect, column_map: ColumnMap, columns: Sequence[Col
         *_find_common_obstacles(dialect, column_map),
         ("columns of the files are skipped", column_map.keep is not None),
         ("an empty field behind the last one is dropped", column_map.ends_empty),
+        # The rewriter writes such values as COPY text, with the escapes of that format.
+        ("values of tsv are in another notation", dialect.format == "tsv" and bool(column_map.notations)),
         ("there are several null strings (--null)", len(dialect.nulls) != 1),
         ("the null string is not \\N and has a backslash", _has_odd_null(dialect)),
         ("quote and escape of the files differ", dialect.quote != dialect.escape),
