@@ -220,6 +220,20 @@ def test_file_with_other_permissions_stays_loaded(loads: Loads, tmp_path: Path) 
     assert (outcome.rows, outcome.objects_skipped) == (0, 1)
 
 
+def test_file_that_ends_in_an_end_of_data_mark_is_resumed_with_other_permissions(loads: Loads, tmp_path: Path) -> None:
+    """After a kill just before the load's end: the mark follows the last committed record, and is none itself."""
+    path = tmp_path / "f.txt"
+    path.write_text("1\tone\n2\ttwo\n\\.\n")
+    job = target(path, format="text")
+    load_id = loads.run(job).load_id
+    loads.execute("UPDATE penstock.loads SET state = 'running'")
+    for mode in (0o600, 0o640):
+        path.chmod(mode)
+        outcome = loads.run(job)
+        assert (outcome.load_id, outcome.rows, numbers(loads)) == (load_id, 0, [1, 2])
+        loads.execute("UPDATE penstock.loads SET state = 'running'")
+
+
 def test_shorter_object_is_refused(loads: Loads, tmp_path: Path) -> None:
     """Its end is before that of what is committed."""
     path = write(tmp_path / "f", bad=1500)

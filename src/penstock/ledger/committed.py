@@ -84,14 +84,20 @@ def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, 
     """Record whether the last record of an object is committed, now that the object may have grown.
 
     `end` is where the last record ends, None if it is not committed yet. The unit is that of the object's ranges:
-    decompressed bytes, or rows of a columnar file. Raises ServerError.
+    decompressed bytes, or rows of a columnar file. A row of the end by itself is removed. Raises ServerError.
     """
     query = compose_query(
         "UPDATE ONLY {ranges} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false)"
         " WHERE load = %s AND object = %s",
         schema,
     )
+    # The row of an end by itself, behind all records, is written again if need be.
+    remove = compose_query(
+        "DELETE FROM ONLY {ranges} WHERE load = %s AND object = %s AND ranges = '{{}}' AND has_end AND NOT has_start",
+        schema,
+    )
     with translate_errors("recording where an object ends"):
+        connection.execute(remove, [claim.load_id, number])
         connection.execute(query, [end, claim.load_id, number])
 
 

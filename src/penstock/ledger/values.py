@@ -50,8 +50,9 @@ class Coverage:
 class CommittedRange:
     """One row of the ledger: the ranges of one object that one transaction committed.
 
-    Ranges count bytes of the decompressed object, or rows of a columnar file. An object without records has one row,
-    without ranges. If the server imported the object as a whole (unit 'object'), the range is [0, 1).
+    Ranges count bytes of the decompressed object, or rows of a columnar file. A row without ranges is that of an object
+    without records, or of the end of an object whose records are all in other rows. If the server imported the object
+    as a whole (unit 'object'), the range is [0, 1).
     """
 
     object_number: int

@@ -40,7 +40,7 @@ def read_blocks(
     reader = TornReader(parts, cutter, uri="file", max_record_bytes=limit_bytes)
     reader.field_count = FIELD_COUNT
     reader.take_header()
-    return list(reader if committed is None else read_missing(reader, committed, uri="file"))
+    return list(reader if committed is None else read_missing(reader, committed, uri="file", has_end=True))
 
 
 def compare(blocks: list[Block], parts: list[Part]) -> None:

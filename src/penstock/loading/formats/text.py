@@ -75,7 +75,9 @@ class Textual(Format):
         except BaseException:
             stream.close()
             raise
-        given: Iterable[Block] = read_missing(blocks, edges, uri=source.uri) if work.coverage.ranges else blocks
+        given: Iterable[Block] = blocks
+        if work.coverage.ranges:
+            given = read_missing(blocks, edges, uri=source.uri, has_end=work.coverage.has_end)
         if tools.rejects_torn and not work.coverage.ranges:
             given = refuse_unfit(given, form, uri=source.uri)
         return stream, given, encoder, form
@@ -236,10 +238,12 @@ def _options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions
     return options if sample.separator is None else replace(options, delimiter=sample.separator)
 
 
-def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator[Block]:
+def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str, has_end: bool) -> Iterator[Block]:
     """Yield the blocks that are not committed.
 
-    Raises DataError if a committed range begins or ends inside a record, because the object has changed then.
+    `has_end` says whether the end of the object is committed. If only the end is missing, because COPY's end-of-data
+    mark follows the last record, yield a block without records. Raises DataError if a committed range begins or ends
+    inside a record, because the object has changed then.
     """
     for block in blocks:
         # The header is not a block. If a committed range ends inside the header, the object was different when that
@@ -253,6 +257,24 @@ def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator
             )
         if not edges.contain(block.start, block.end):
             yield block
+        elif block.is_last and not has_end:
+            yield _make_end(block)
+
+
+def _make_end(block: Block) -> Block:
+    """Return the end of an object, whose last block is `block`, as a block without records."""
+    return replace(
+        block,
+        segments=(),
+        start=block.end,
+        lines=0,
+        server_lines=0,
+        records=0,
+        stray_backslashes=0,
+        is_unended=False,
+        is_first=False,
+        fault=None,
+    )
 
 
 # ---------------------------------------------------------------- further objects

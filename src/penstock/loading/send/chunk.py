@@ -210,7 +210,7 @@ class Batch:
     def add(self, object_number: int, block: Block, *, header: bytes | None) -> None:
         """Add a block of an object. `header` is the object's header record, None without one.
 
-        Only an object without records has a block without records.
+        A block without records is an object without records, or the end of an object by itself.
         """
         share = self._shares.get(object_number)
         if share is None:
