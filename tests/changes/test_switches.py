@@ -119,6 +119,25 @@ def test_triggers_of_partitions_are_as_they_were(database: str, people: Path) ->
     assert (states(loads), states(loads, "p")) == before
 
 
+def test_triggers_of_a_partition_that_comes_meanwhile_are_enabled(ledger18: str, people: Path) -> None:
+    """PostgreSQL copies the state of the parent's trigger, and no record would name the partition."""
+    loads = Loads(ledger18, piece_bytes=100)
+    loads.execute(
+        TABLE.replace("CREATE TABLE t (id int, name text)", "CREATE TABLE t (id int, name text) PARTITION BY LIST (id)")
+    )
+    loads.execute("CREATE TABLE p PARTITION OF t FOR VALUES IN (1, 2, 3); CREATE TABLE late (id int, name text)")
+
+    def attach(piece: int) -> None:
+        if records(loads) and not states(loads, "late"):
+            loads.execute("ALTER TABLE t ATTACH PARTITION late FOR VALUES IN (4)")
+
+    loads.at_piece = attach
+    before = states(loads), states(loads, "p")
+    assert loads.run(target(people), rules=DISABLE).rows == 3
+    assert (states(loads), states(loads, "p")) == before
+    assert states(loads, "late") == before[1]
+
+
 @pytest.mark.part("rest")
 def test_upsert_disables_triggers_of_updates_too(ledger18: str, people: Path) -> None:
     """The statement at its end would fire them."""

@@ -35,6 +35,9 @@ class TriggerRow:
     state: str
     type: int
     function_oid: int
+    # Whether it fires only as its copies in the partitions. A partition that is created or attached gets its copy with
+    # this trigger's state.
+    is_copied: bool
 
     def record(self) -> dict[str, Any]:
         """Return what `Change.record` stores about the trigger."""
@@ -55,7 +58,9 @@ def _find(connection: Connection, request: TableRequest) -> Sequence[Change]:
     return [
         request.change("trigger", row.name, row.record(), relation_oid=row.relation_oid)
         for row in rows
-        if row.state != _DISABLED
+        # A trigger that partitions copy stays enabled: else a partition that is created meanwhile would keep its copy
+        # disabled for ever.
+        if row.state != _DISABLED and not row.is_copied
     ]
 
 
