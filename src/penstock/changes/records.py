@@ -204,18 +204,26 @@ def read_holds(
 ) -> list[Hold]:
     """Return all holds, or the holds on one table or of one holder. Raises ServerError, TargetError.
 
-    `pid` of a hold is the backend that has the hold's lock, or None. Unless the hold `stands`, the hold is alive only
-    if a backend has the lock.
+    `pid` of a hold is a backend that has the hold's lock, or that of a process of the load; None if there is none.
+    Unless the hold `stands`, the hold is alive only if a backend has one of these locks.
     """
     with translate_errors("looking for running loads"):
-        holds = fetch_rows(connection, "changes/holds", _make_hold, ledger=schema, target=target_oid, holder=holder)
-    return [replace(hold, pid=find_lock_holder(connection, hold.lock or "")) for hold in holds]
+        found = fetch_rows(connection, "changes/holds", _make_hold, ledger=schema, target=target_oid, holder=holder)
+    return [replace(hold, pid=_find_backend(connection, hold.lock or "", *locks)) for hold, locks in found]
 
 
-def _make_hold(*, names: list[str], server: dict[str, Any] | None, **fields: Any) -> Hold:
+def _find_backend(connection: Connection, *locks: str) -> int | None:
+    """Return a backend that has one of the locks, the first of them that is held, or None."""
+    pids = (find_lock_holder(connection, lock) for lock in dict.fromkeys(locks))
+    return next((pid for pid in pids if pid is not None), None)
+
+
+def _make_hold(
+    *, names: list[str], server: dict[str, Any] | None, member_locks: list[str], **fields: Any
+) -> tuple[Hold, list[str]]:
     with reading_record("which server a load has changed"):
         identity = None if server is None else make_recorded(ServerIdentity, server, part="field")
-    return Hold(names=tuple(names), server=identity, **fields)
+    return Hold(names=tuple(names), server=identity, **fields), member_locks
 
 
 def read_time(connection: Connection) -> datetime:

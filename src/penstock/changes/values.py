@@ -90,7 +90,7 @@ class Hold:
     target_oid: int
     # The key of the holder's advisory lock.
     lock: str | None = None
-    # The backend that has the lock; None if no backend has it.
+    # The backend that has the lock, or that of another process of the load; None if there is none.
     pid: int | None = None
     # The changes of the server that the hold keeps. A hold on a table keeps all changes of the table.
     names: tuple[str, ...] = ()

@@ -65,6 +65,30 @@ def test_another_member_leads_if_the_leader_is_killed(hosts: Hosts) -> None:
 
 
 @pytest.mark.part("rest")
+def test_repair_keeps_what_is_dropped_while_members_load_without_a_leader(hosts: Hosts) -> None:
+    """The load is running, though the lock that its leader had is free."""
+    leader = hosts.start("host-a", "--indexes", "rebuild")
+    hosts.await_claims("host-a")
+    member = hosts.start("host-b", "--indexes", "rebuild")
+    hosts.await_claims("host-a", "host-b")
+    # Stopped, it does not lead, and its session has its lock.
+    member.send(signal.SIGSTOP)
+    leader.kill()
+    hosts.await_count(
+        "SELECT count(*) FROM penstock.loads AS l JOIN pg_locks AS k ON k.objsubid = 1 AND k.locktype = 'advisory'"
+        " AND k.classid = ('x' || substr(l.lock_key, 1, 8))::bit(32)::int8::oid"
+        " AND k.objid = ('x' || substr(l.lock_key, 9, 8))::bit(32)::int8::oid",
+        0,
+        timeout_s=30.0,
+    )
+    outcome = hosts.loads.repair()
+    assert (outcome.rebuilt, len(outcome.held)) == ([], 1)
+    member.send(signal.SIGCONT)
+    assert hosts.wait(member) == [0], member.out
+    hosts.check()
+
+
+@pytest.mark.part("rest")
 def test_stopped_member_whose_objects_were_taken_writes_nothing_more(hosts: Hosts) -> None:
     """Its open transactions are ended as the leader says; it joins again."""
     leader = hosts.start("host-a")

@@ -249,8 +249,7 @@ class JointMember(Member):
             self._looked_s = self._tools.clock()
             self._finish_complete()
             if not (self.leads or self.has_leader(self._connection)):
-                # Without a leader, nobody holds the changes that the load has made to its tables. One of the members
-                # leads when it has loaded what it has claimed.
+                # Only a leader ends the load. One of the members leads when it has loaded what it has claimed.
                 feed.end()
             seen = self.look()
             if seen.session_limit is not None:
