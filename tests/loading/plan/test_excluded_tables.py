@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from penstock.changes.tables.parts import ShapeTable
 from penstock.core.errors import TargetError
 from penstock.core.sql import fetch_rows
+from penstock.core.values.names import parse_table_name
 from support.ddl import capture, find_obstacles
 from support.files import write_to
 from support.loads import Loads, target
@@ -60,6 +62,19 @@ def test_excluded_table_is_not_replaced(connection: Connection) -> None:
     assert [(each.kind, each.description) for each in found] == [
         ("publication", "table public.t is excluded from publication p")
     ]
+
+
+def test_no_partition_of_an_excluded_table_is_made_aside(database: str, numbers: Path) -> None:
+    """It is a plain table until it is attached, which the publication has."""
+    loads = Loads(database, setup="CREATE TABLE r (k int) PARTITION BY RANGE (k)")
+    loads.execute("CREATE TABLE r1 PARTITION OF r FOR VALUES FROM (0) TO (9)")
+    loads.run(target(numbers, into="r"))
+    loads.execute("CREATE PUBLICATION p FOR ALL TABLES EXCEPT (TABLE r)")
+    new = replace(target(numbers, into="r2"), partition_of=parse_table_name("r"), for_values="FROM (9) TO (20)")
+    for job in (new, mode_target(numbers, "replace", into="r1")):
+        with pytest.raises(TargetError) as caught:
+            loads.run(job)
+        assert "table public.r is excluded from publication p" in str(caught.value.detail)
 
 
 @pytest.mark.parametrize(

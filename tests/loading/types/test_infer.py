@@ -378,6 +378,17 @@ def test_types_that_a_table_does_not_allow_are_refused_first(loads: Loads, write
     assert loads.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'penstock\\_%'") == [(0,)]
 
 
+@pytest.mark.parametrize("part", ["ADD CHECK (b >= 0)", "ADD CHECK (b <> 7), ADD CHECK (a <> 'x')"])
+def test_types_that_would_change_a_check_are_refused_first(loads: Loads, write: Write, part: str) -> None:
+    """PostgreSQL adds a cast to its expression, so that the new table would differ from the old one at the end."""
+    loads.run(make_target(write("a,b\nz,1.5\n")))
+    loads.execute(f"ALTER TABLE t {part}")
+    with pytest.raises(TargetError, match=r'would change what table "public\.t" checks or indexes') as caught:
+        loads.run(make_target(write("a,b\nz,2\n"), **REPLACING))
+    assert "CHECK ((b" in str(caught.value.detail)
+    assert loads.execute("SELECT a, b::text FROM t") == [("z", "1.5")]
+
+
 def test_replacement_by_a_file_with_other_columns_names_the_statement_that_drops_the_table(
     loads: Loads, write: Write
 ) -> None:

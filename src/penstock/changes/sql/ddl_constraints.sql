@@ -3,7 +3,8 @@
 -- psql -v oid=1259 -f ddl_constraints.sql
 --
 -- Needs penstock's own search_path. NOT NULL is a constraint only since PostgreSQL 18. Columns that only later versions
--- have are read through JSON.
+-- have are read through JSON. A foreign key to a partitioned table has a row of its own for each partition of that
+-- table, which the server makes.
 WITH own AS (
     SELECT k.*,
            COALESCE((pg_catalog.to_jsonb(k) ->> 'conperiod')::bool, false) AS is_temporal,
@@ -11,6 +12,9 @@ WITH own AS (
       FROM pg_catalog.pg_constraint AS k
      WHERE k.conrelid = :'oid'::oid
        AND k.contype <> 't'
+       AND NOT EXISTS (
+               SELECT FROM pg_catalog.pg_constraint AS p WHERE p.oid = k.conparentid AND p.conrelid = k.conrelid
+           )
 )
 SELECT k.conname::text AS name,
        k.contype::text AS kind,

@@ -202,10 +202,26 @@ def create_replacement(
 
 
 def _try_indexes(connection: Connection, definition: TableDefinition, oid: int) -> None:
-    """Raise an error if an index of the old table cannot be created on the new one, which has other types."""
+    """Raise an error if the new table, which has other types, cannot have an index or CHECK of the old one.
+
+    PostgreSQL adds casts to expressions on columns that get other types, and the tables would differ at the exchange.
+    """
     with in_transaction(connection):
         _make_indexes(connection, definition, capture_table(connection, oid))
+        if lost := sorted(_list_expressions(definition) - _list_expressions(capture_table(connection, oid))):
+            raise TargetError(
+                f'the types found in the files would change what table "{definition.name}" checks or indexes',
+                detail=f"It has {'; '.join(lost)}.",
+                hint="Load without --types infer, which keeps the types; or drop these, and add them again behind the"
+                " load.",
+            )
         raise Rollback
+
+
+def _list_expressions(definition: TableDefinition) -> set[str]:
+    """Return the texts of a table's CHECK constraints, and of its indexes without their names."""
+    checks = {constraint.definition for constraint in definition.constraints if constraint.kind == "c"}
+    return checks | {index.body for index in definition.indexes if index.body is not None}
 
 
 def enforce_early(

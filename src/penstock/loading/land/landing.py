@@ -14,9 +14,8 @@ from functools import partial
 
 from psycopg.sql import SQL
 
-from penstock.changes.records import find_changed, read_changes
+from penstock.changes.records import find_changed
 from penstock.changes.tables.definition import TableDefinition, compose_create
-from penstock.changes.tables.kinds import TRIGGERS
 from penstock.changes.tables.parts import IndexPart, capture_many
 from penstock.core.catalogue.catalog import defer_constraints, find_references, read_partition_line
 from penstock.core.catalogue.staging import find_landing_table
@@ -122,7 +121,12 @@ class Replacement(LandingMethod):
         made = landing.record.table or f"penstock_{suffix}"
         name = TableName(schema=definition.table.schema, name=made)
         found = find_landing_table(self._connection, schema=definition.table.schema, name=name.name)
-        is_there = found is not None and found.oid == landing.record.oid and found.owner == definition.table.owner
+        is_there = (
+            found is not None
+            and found.oid == landing.record.oid
+            # The owner of a new partition is the role that creates it, so that another role creates it anew.
+            and (landing.partition is not None or found.owner == definition.table.owner)
+        )
         if is_there and landing.record.definition == digest:
             return landing
         if is_there:
@@ -166,7 +170,7 @@ class Replacement(LandingMethod):
         early = {
             part.name
             for part in self._list_indexes(landing)
-            if part.facts.runs_functions or (is_rejecting and part.refuses_rows)
+            if part.facts.runs_functions or (is_rejecting and part.may_refuse_records)
         }
         # Foreign keys to tables of this load are not created now: they would refuse rows that arrive before the
         # referenced row.
@@ -373,30 +377,14 @@ class Partition(Replacement):
         model, oid, facts = landing.partition, landing.record.oid, landing.facts
         assert model is not None and oid is not None
         refuse_parent(self._connection, facts, skips_triggers=landing.target.skips_triggers)
-
-        def attach() -> None:
-            attach_partition(self._connection, model, oid)
-            # ATTACH has locked the parent, so no load disables triggers before this transaction ends.
-            self._refuse_disabled(facts)
-
         # ATTACH locks the partitions of the default partition, too.
         rest = read_partition_line(self._connection, [*filter(None, [model.parent.default_oid])])
         self._context.with_locks(
-            attach,
+            partial(attach_partition, self._connection, model, oid),
             relations=sorted({facts.oid, *rest, *facts.references}),
             what=f'attach "{facts.name}" to "{facts.parent}"',
         )
         return LandedCounts(number=landing.record.number, target_oid=oid)
-
-    def _refuse_disabled(self, facts: TableFacts) -> None:
-        """Raise TargetError if a load has disabled triggers of the parent: those of the partition would stay so."""
-        changes = read_changes(self._connection, self._context.schema)
-        if any(each.kind == TRIGGERS.name and facts.oid in each.relations and not each.is_copied for each in changes):
-            raise TargetError(
-                f'triggers of table "{facts.parent}" are disabled for a load',
-                detail=f'Partition "{facts.name}" would have them disabled for ever.',
-                hint="Run the load again when that load has ended; penstock repair --plan shows them.",
-            )
 
 
 # The class for each value of Landing.where (core/values/mode.py), in the order in which the load's end calls them.

@@ -153,6 +153,10 @@ SELECT h.kind,
             WHERE k.conrelid = t.oid
               AND k.contype = 'f'
               AND k.confrelid <> t.oid
+              -- Without the rows for the partitions of a partitioned table that it refers to.
+              AND NOT EXISTS (
+                      SELECT FROM pg_catalog.pg_constraint AS p WHERE p.oid = k.conparentid AND p.conrelid = k.conrelid
+                  )
               AND NOT pg_catalog.has_any_column_privilege(k.confrelid, 'REFERENCES')
            UNION ALL
            SELECT 'privilege', pg_catalog.format('role %I does not own publication %I', CURRENT_USER, p.pubname)

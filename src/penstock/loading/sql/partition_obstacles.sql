@@ -3,7 +3,8 @@
 -- psql -v oid=1259 -v skips_triggers=false -v is_new=true -v most_bytes=67108864 -f partition_obstacles.sql
 --
 -- Needs penstock's own search_path, so that names are qualified. Publications are found by ddl_publications.sql.
--- A row trigger of an ancestor is one of the parent, too.
+-- A row trigger of an ancestor is one of the parent, too. A foreign key to a partitioned table has a row for each of its
+-- partitions, too. A publication FOR ALL TABLES that excludes the parent, or an ancestor, would publish the new table.
 WITH this AS (
     SELECT c.*,
            n.nspname,
@@ -89,6 +90,9 @@ SELECT h.kind,
             WHERE k.conrelid = t.oid
               AND k.contype = 'f'
               AND NOT (k.convalidated AND COALESCE((pg_catalog.to_jsonb(k) ->> 'conenforced')::bool, true))
+              AND NOT EXISTS (
+                      SELECT FROM pg_catalog.pg_constraint AS p WHERE p.oid = k.conparentid AND p.conrelid = k.conrelid
+                  )
            UNION ALL
            SELECT 'foreign key',
                   pg_catalog.format('foreign key %I of table %s refers to it', k.conname, k.conrelid::regclass)
@@ -109,7 +113,21 @@ SELECT h.kind,
              FROM pg_catalog.pg_constraint AS k
             WHERE k.conrelid = t.oid
               AND k.contype = 'f'
+              AND NOT EXISTS (
+                      SELECT FROM pg_catalog.pg_constraint AS p WHERE p.oid = k.conparentid AND p.conrelid = k.conrelid
+                  )
               AND NOT pg_catalog.has_any_column_privilege(k.confrelid, 'REFERENCES')
+           UNION ALL
+           SELECT 'publication',
+                  pg_catalog.format(
+                      'table %s is excluded from publication %I, which would publish the new one',
+                      r.prrelid::regclass,
+                      p.pubname
+                  )
+             FROM pg_catalog.pg_publication_rel AS r
+             JOIN pg_catalog.pg_publication AS p ON p.oid = r.prpubid
+            WHERE r.prrelid IN (SELECT t.oid UNION SELECT a.relid FROM pg_catalog.pg_partition_ancestors(t.oid) AS a)
+              AND pg_catalog.to_jsonb(r) ->> 'prexcept' = 'true'
        ) AS h
  ORDER BY 1,
           2;
