@@ -44,6 +44,7 @@ def test_what_is_more_than_a_foreign_key_is_none(definition: object) -> None:
     [
         "EXCLUDE USING gist (c WITH &&, lower(b) WITH =) WHERE ((b <> 'x,''('::text)) DEFERRABLE",
         "EXCLUDE USING gist (((a ->> 'k'::text)) WITH =) INCLUDE (b, \"B, c\") WITH (fillfactor='70')",
+        "EXCLUDE USING gist (room WITH =, (\nCASE\n    WHEN a THEN NULL::tsrange\n    ELSE b\nEND) WITH &&)",
         r"EXCLUDE USING gist ((ARRAY[a, 1]) WITH OPERATOR(public.&&)) WHERE ((b <> E'a\\b\'::text') AND (c > 1.5e+10))",
     ],
 )

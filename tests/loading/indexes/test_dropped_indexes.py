@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -185,20 +186,23 @@ def test_another_sessions_row_is_held_against_the_key(loads: Loads, path: Path) 
 def test_nothing_that_refuses_rows_has_dropped_if_they_are_rejected(
     loads: Loads, path: Path, indexes_rule: Indexes
 ) -> None:
-    """Whatever is said of indexes: key, exclusion constraint and foreign key send records to the rejects."""
+    """Whatever is said of indexes: keys, constraints and an index of texts send records to the rejects."""
     loads.tune(least_dropping_bytes=10)
+    loads.execute("CREATE INDEX plain ON t (a)")
     loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
     loads.execute("ALTER TABLE t ADD FOREIGN KEY (a) REFERENCES p, ADD CONSTRAINT x EXCLUDE USING hash (b WITH =)")
-    path.write_text("a,b\n1,x\n1,y\n2,z\n3,z\n99,v\n")
+    long = "".join(hashlib.sha256(b"%d" % number).hexdigest() for number in range(200))
+    path.write_text(f"a,b\n1,x\n1,y\n2,z\n3,z\n99,v\n4,{long}\n")
     seen = look_while_loading(loads)
     rules = replace(REBUILD, on_error="reject", indexes=indexes_rule)
     outcome = loads.run(target(path), rules=rules, sessions=1)
-    assert seen == [["t_pkey", "x"]]
-    assert [each.name for each in indexes_of(outcome).rebuilt] == ["i"]
+    assert seen == [["i", "t_pkey", "x"]]
+    assert [each.name for each in indexes_of(outcome).rebuilt] == ["plain"]
     assert loads.execute("SELECT line, sqlstate FROM penstock.rejects ORDER BY line") == [
         (3, "23505"),
         (5, "23P01"),
         (6, "23503"),
+        (7, "54000"),
     ]
 
 
@@ -330,6 +334,30 @@ def test_a_table_that_is_gone_is_nothing_to_repair(loads: Loads, path: Path) -> 
         assert repairer.plan() == []
 
 
+def test_a_table_whose_files_are_all_loaded_keeps_its_indexes(loads: Loads, path: Path) -> None:
+    """The job names it, and no row of it is left to load."""
+    loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text)")
+    loads.run(target(path), target(write_second(path), into="u"), rules=REBUILD)
+    path.with_name("second.csv").unlink()
+    third = write_to(path.with_name("third.csv"), "a,b\n17,x\n")
+    outcome = loads.run(target(path), target(third, into="u"), rules=REBUILD)
+    assert [(each.table, each.name) for each in indexes_of(outcome).rebuilt] == [("public.u", "u_pkey")]
+
+
+def test_no_column_gets_another_type_while_its_index_is_dropped(loads: Loads, path: Path) -> None:
+    """The server would allow it, and the index or key could never be made again as it was."""
+    die_while_loading(loads, path)
+    second = write_to(path.with_name("second.csv"), "a,b\n3000000000,x\n")
+    widening = replace(target(second), types="widen")
+    with pytest.raises(TargetError, match=r'columns of table "public\.t" cannot get other types now') as caught:
+        loads.run(widening)
+    assert "penstock repair" in str(caught.value.hint)
+    loads.repair().raise_first()
+    with pytest.raises(DataError, match="t_pkey"):
+        loads.run(widening)
+    assert loads.indexes() == ["i", "t_pkey"]
+
+
 def test_forgetting_a_load_does_not_lose_what_it_dropped(loads: Loads, path: Path) -> None:
     """The records are the table's, not the load's."""
     die_while_loading(loads, path)
@@ -347,14 +375,16 @@ def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.part("rest")
 def test_the_plan_shows_what_is_dropped_and_why(loads: Loads, path: Path) -> None:
     """As text, and as JSON."""
+    loads.execute("CREATE INDEX plain ON t (a)")
     options = ["load", str(path), "--into", "t", "--to", loads.conninfo, "--plan"]
     shown = run_command(*options, "--indexes", "rebuild", "--on-error", "reject").stdout
     assert "indexes  dropped and rebuilt after the load: --indexes rebuild" in shown
-    assert "  drop  index        i" in shown
+    assert "  drop  index        plain" in shown
+    assert "  keep  index        i       storing a record in it may fail" in shown
     assert "  keep  primary key  t_pkey  keys stay in place with --on-error reject: each row is" in shown
     told = json.loads(run_command(*options, "--json").stdout)["steps"]["changes"]["tables"][0]["indexes"]
     assert "too little" in told["reason"]
-    assert [part["name"] for part in told["kept"]] == ["i", "t_pkey"]
+    assert [part["name"] for part in told["kept"]] == ["i", "plain", "t_pkey"]
 
 
 @pytest.mark.part("rest")
@@ -459,17 +489,23 @@ def test_a_rebuild_begins_again_if_the_callers_function_has_failed(loads: Loads,
     assert (loads.indexes(), loads.count()) == (["i", "t_pkey"], 20)
 
 
-def test_a_programs_exit_restores_as_an_interrupt_does(loads: Loads, path: Path) -> None:
-    """As a handler of SIGTERM in Python raises it."""
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [(SystemExit(143), "load interrupted"), (ZeroDivisionError(), "load ended by ZeroDivisionError")],
+)
+def test_a_programs_exit_restores_as_an_interrupt_does(
+    loads: Loads, path: Path, raised: BaseException, words: str
+) -> None:
+    """As a handler of SIGTERM in Python raises it, or a scheduler's timeout."""
 
     def leave(_number: int) -> None:
-        raise SystemExit(143)
+        raise raised
 
     loads.at_piece = leave
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(type(raised)) as caught:
         loads.run(target(path), rules=REBUILD)
     (note,) = caught.value.__notes__
-    assert note.startswith("load interrupted")
+    assert note.startswith(words)
     assert loads.indexes() == ["i", "t_pkey"]
     assert loads.execute("SELECT count(*) FROM penstock.loads") == [(0,)]
 

@@ -24,9 +24,9 @@ from penstock.core.sql import send_query
 from penstock.core.values.options import quote_name
 
 # Matches one token of the server's scanner (src/backend/parser/scan.l). standard_conforming_strings is on, as in all
-# sessions of penstock. A text that has dollar quotes, parameters, line ends or unquoted identifiers that are not ASCII
-# does not match, so it is refused: the server writes none of these into definitions. (A string could continue after a
-# line end.) A comment matches, and is_one_clause refuses it.
+# sessions of penstock. A text that has dollar quotes, parameters, unquoted identifiers that are not ASCII, or line ends
+# elsewhere than before the words of CASE, does not match, so it is refused: the server writes none of these into
+# definitions. (A string could continue after a line end.) A comment matches, and is_one_clause refuses it.
 _TOKEN = re.compile(
     r"""
     [eE]'(?:[^'\\]|\\.|'')*'
@@ -40,6 +40,7 @@ _TOKEN = re.compile(
   | (?P<comment>--|/\*)
   | [-+*/<>=~!@\#%^&|`?:.]
   | [ ]+
+  | \n[ ]*(?=(?:CASE|WHEN|ELSE|END)\b)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -68,9 +69,11 @@ def read_referring_columns(definition: object) -> list[str] | None:
 
 
 def is_one_clause(text: object, head: str) -> bool:
-    """Return whether a text of the catalogue begins with `head` and is one clause, so that it hides no other statement.
+    r"""Return whether a text of the catalogue begins with `head` and is one clause, so it hides no other statement.
 
     >>> is_one_clause("EXCLUDE USING gist (a WITH =, b WITH &&)", "EXCLUDE ")
+    True
+    >>> is_one_clause("EXCLUDE USING gist ((\nCASE\n    WHEN a THEN b\nEND) WITH &&)", "EXCLUDE ")
     True
     >>> is_one_clause("EXCLUDE USING gist (a WITH =), ADD COLUMN b int DEFAULT f()", "EXCLUDE ")
     False
@@ -233,6 +236,14 @@ _FOREIGN_KEY_RECORD = (
 )
 
 
+# Matches the names of types whose values are short. B-tree refuses entries of more than 2,704 bytes (BTMaxItemSize in
+# nbtree.h, for pages of 8 KiB). A numeric without precision may have 131,072 digits.
+_BOUNDED_TYPE = re.compile(
+    r"smallint|integer|bigint|oid|real|double precision|numeric\(.*\)|money|boolean|date|uuid|pg_lsn|name|\"char\""
+    r"|time(stamp)?(\(\d\))? with(out)? time zone|interval.*|inet|cidr|macaddr8?|character( varying)?\(\d{1,2}\)"
+)
+
+
 @slotted
 class IndexPart:
     """An index, and the constraint that it serves if there is one."""
@@ -261,6 +272,16 @@ class IndexPart:
     def refuses_rows(self) -> bool:
         """Whether the index can reject rows: it is unique, or belongs to a constraint."""
         return self.constraint is not None or (self.row is not None and self.row.is_unique)
+
+    @property
+    def may_refuse_records(self) -> bool:
+        """Whether storing a row can fail in the index.
+
+        That is so if it can reject rows, if it evaluates an expression, and if a value may be too large for it.
+        """
+        facts = self.facts
+        is_bounded = facts.method == "hash" or all(map(_BOUNDED_TYPE.fullmatch, facts.columns.values()))
+        return self.refuses_rows or facts.is_partial or "" in facts.key_columns or not is_bounded
 
     def record(self) -> dict[str, Any]:
         """Return what `Change.record` stores about the index, as JSON: enough to build it again with its constraint."""

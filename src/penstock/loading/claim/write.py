@@ -11,6 +11,8 @@ from contextlib import nullcontext
 from dataclasses import field, replace
 from functools import partial
 
+from penstock.changes.records import read_changes
+from penstock.changes.tables.parts import PART_KINDS
 from penstock.core.catalogue.locking import telling_once, with_lock_retries
 from penstock.core.catalogue.staging import delete_landed
 from penstock.core.catalogue.tables import CreatedTable, LoadedTable
@@ -31,6 +33,7 @@ from penstock.loading.land.context import LandingContext, TargetLanding
 from penstock.loading.plan.identity import digest
 from penstock.loading.types.alter import alter_table
 from penstock.loading.values.objects import PlannedObject
+from penstock.loading.values.plan import TargetPlan
 
 
 @slotted
@@ -219,6 +222,7 @@ class ClaimWriter:
         for target in {target.table: target for target in self._plan.targets if target.changes}.values():
             facts = target.facts
             if facts is not None:
+                self._refuse_dropped(target, facts)
                 with_lock_retries(
                     self._connection,
                     partial(alter_table, self._connection, facts.name, facts.oid, target.changes),
@@ -226,6 +230,18 @@ class ClaimWriter:
                     deadline_s=self._plan.job.rules.retry_for,
                     on_blocked=telling_once(self._tools.notice, f"alter table {facts.name}"),
                 )
+
+    def _refuse_dropped(self, target: TargetPlan, facts: TableFacts) -> None:
+        """Raise TargetError if columns get other types while dropped indexes or keys may need the present ones."""
+        if facts.oid not in self._facts.found.changed_by or all(change.was is None for change in target.changes):
+            return
+        changes = read_changes(self._connection, self._ledger.schema, target_oid=facts.oid)
+        if any(change.kind in PART_KINDS and not change.is_copied for change in changes):
+            raise TargetError(
+                f'columns of table "{target.table}" cannot get other types now',
+                detail="A load has dropped indexes or keys, which are not restored yet.",
+                hint="Run penstock repair when no load into the table runs, and then the load again.",
+            )
 
     def _open_landings(
         self, claim: Claim, tables: Sequence[TableFacts], others: Sequence[OtherObject]

@@ -22,6 +22,7 @@ _LOCKS_PER_PART = 2
 _LOCK_SHARE = 2
 
 _REJECTING = "keys stay in place with --on-error reject: each row is checked as it arrives"
+_MAY_REFUSE = "storing a record in it may fail, which --on-error reject sees as the record arrives"
 _KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the table"
 
 
@@ -208,6 +209,7 @@ def _why_index_stays(part: IndexPart, parts: TableParts, facts: IndexPlanFacts) 
         (row.is_unique and job.transform is not None, "the transform may need it"),
         (index.runs_functions, "its functions set no search_path, and would run with one other than the user's"),
         (part.refuses_rows and facts.rejects, _REJECTING),
+        (part.may_refuse_records and facts.rejects, _MAY_REFUSE),
     )
 
 

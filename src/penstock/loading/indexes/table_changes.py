@@ -88,15 +88,17 @@ class TableChanges:
         *,
         changed_by: Mapping[int, Collection[str]],
         created: Mapping[TableName, CreatedTable],
+        filled: Collection[TableName],
         has_work: bool,
         has_rows: bool,
     ) -> None:
         """Restore what other loads have left changed, then change the tables that get rows.
 
         `changed_by` has the ids of the loads whose changes to a table are not restored yet, by the table's oid.
-        `created` are the tables created for the load, by their names in the job. `has_work` says whether rows are left
-        to load. `has_rows` says whether tables get rows at all, which are loaded now or were staged before. Raises
-        TargetError, ServerError.
+        `created` are the tables created for the load, by their names in the job. `filled` are the tables that get rows.
+        Others are changed only if this load has changed them before. `has_work` says whether rows are left to load.
+        `has_rows` says whether tables get rows at all, which are loaded now or were staged before. Raises TargetError,
+        ServerError.
         """
         left = {oid for oid, loads in changed_by.items() if set(loads) - {load_id}}
         if left:
@@ -110,6 +112,9 @@ class TableChanges:
                     facts = find_table(connection, created[target.table].name)
                 # A table to be replaced is not changed, because its definition is copied.
                 if facts is None or target.is_replaced:
+                    continue
+                # What this load has changed at a table before, it restores at the end.
+                if target.table not in filled and load_id not in changed_by.get(facts.oid, ()):
                     continue
                 is_dropping = bool(target.indexes.dropped) or facts.oid in changed_by
                 if is_dropping or self._is_switching:

@@ -181,11 +181,20 @@ class Changes(Step):
         """Restore what other loads have left changed. Then record the changes of this load, and make them."""
         if load.claimed.changed_by or self._plan.changes_shape:
             claimed = load.claimed
+            numbers = {work.target_index for work in claimed.work}
+            numbers |= {landing.record.number for landing in claimed.landings}
+            # With --join, another process may have the objects of a table.
+            filled = {
+                target.table
+                for number, target in enumerate(self._plan.targets)
+                if self._plan.job.rules.join or number in numbers
+            }
             self._open().before(
                 load.load_id,
                 connection,
                 changed_by=claimed.changed_by,
                 created=claimed.created,
+                filled=filled,
                 has_work=bool(claimed.work),
                 has_rows=bool(claimed.work or claimed.landings),
             )
