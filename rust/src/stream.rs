@@ -82,8 +82,12 @@ pub fn write(stream: Stream, path: &Path) -> Result<(), FileError> {
                 let checked = batch.column(start).to_data().validate_full();
                 checked.map_err(|error| FileError::Damaged(format!("column \"{}\": {error}", field.name())))?;
             }
-            for start in (0..batch.num_rows()).step_by(BATCH_ROWS) {
-                let part = batch.slice(start, BATCH_ROWS.min(batch.num_rows() - start));
+            // Each slice of values with views inside has the bytes of all rows, and the writer writes all that it has. So
+            // such a batch is not cut, and is read back as a whole.
+            let has_views = batch.columns().iter().any(|column| has_views_inside(column.data_type()));
+            let rows = if has_views { batch.num_rows() } else { BATCH_ROWS };
+            for start in (0..batch.num_rows()).step_by(rows.max(1)) {
+                let part = batch.slice(start, rows.min(batch.num_rows() - start));
                 let columns = part.columns().iter().map(decode).collect::<Result<Vec<_>, _>>();
                 let part = columns.and_then(|columns| RecordBatch::try_new(schema.clone(), columns));
                 part.and_then(|part| writer.write(&part)).map_err(|error| explain(&error, &schema))?;
@@ -95,29 +99,49 @@ pub fn write(stream: Stream, path: &Path) -> Result<(), FileError> {
 
 /// Returns the error of a batch that cannot be written. It names the first column with dictionaries inside of its values.
 fn explain(error: &ArrowError, schema: &Schema) -> FileError {
-    let column = schema.fields().iter().find(|field| find_dictionary(field.data_type()));
+    let column = schema.fields().iter().find(|field| find(field.data_type(), is_dictionary));
     let column = column.map_or_else(String::new, |field| format!("column \"{}\": ", field.name()));
     FileError::Damaged(format!("{column}{error}"))
 }
 
-fn find_dictionary(data_type: &DataType) -> bool {
+fn is_dictionary(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Dictionary(..))
+}
+
+fn is_view(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8View | DataType::BinaryView)
+}
+
+fn has_views_inside(data_type: &DataType) -> bool {
+    !is_view(data_type) && find(data_type, is_view)
+}
+
+/// Returns whether a type, or a type inside of it, is wanted.
+fn find(data_type: &DataType, is_wanted: fn(&DataType) -> bool) -> bool {
+    if is_wanted(data_type) {
+        return true;
+    }
     match data_type {
-        DataType::Dictionary(..) => true,
         DataType::RunEndEncoded(_, part)
         | DataType::List(part)
         | DataType::LargeList(part)
         | DataType::FixedSizeList(part, _)
         | DataType::ListView(part)
         | DataType::LargeListView(part)
-        | DataType::Map(part, _) => find_dictionary(part.data_type()),
-        DataType::Struct(parts) => parts.iter().any(|part| find_dictionary(part.data_type())),
+        | DataType::Map(part, _) => find(part.data_type(), is_wanted),
+        DataType::Struct(parts) => parts.iter().any(|part| find(part.data_type(), is_wanted)),
         _ => false,
     }
 }
 
+/// Returns a column with values in place of a dictionary, and without the bytes of other rows than its own.
 fn decode(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    match column.as_any_dictionary_opt() {
-        Some(column) => arrow_select::take::take(column.values(), column.keys(), None),
-        None => Ok(column.clone()),
+    if let Some(column) = column.as_any_dictionary_opt() {
+        return decode(&arrow_select::take::take(column.values(), column.keys(), None)?);
     }
+    Ok(match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        _ => column.clone(),
+    })
 }

@@ -62,7 +62,10 @@ def open_rows(file_format: Format, work: PlannedObject, tools: ReadTools, *, sum
             and all(map(opened.fits_binary, sent))
         )
         if is_binary:
-            encoder = replace(encoder, spec=replace(encoder.spec, format="binary"), passes_all=True)
+            # The types are those of the plan; a type that the plan does not know is not compared.
+            oids = tuple(0 if column is None else column.type_oid for column in found)
+            spec = replace(encoder.spec, format="binary", type_oids=oids if all(oids) else ())
+            encoder = replace(encoder, spec=spec, passes_all=True)
         ranges = find_missing(work.coverage.ranges, () if sums is None else sums.edges, opened.rows, uri=uri)
     except BaseException:
         file.close()

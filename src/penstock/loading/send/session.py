@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _native
 from penstock.core.connect.connection import Connection
-from penstock.core.errors import FileLocation, PenstockError
+from penstock.core.errors import FileLocation, PenstockError, TargetError
 from penstock.core.slotted import slotted
 from penstock.core.values.accounts import SessionTotals, Stopwatch
 from penstock.core.values.table import TableName
@@ -354,6 +354,11 @@ class LoadSession:
                 raise RefusedEncodedError(error, self._encoded) from failure
             raise error from failure
         except OtherTypes as exc:
+            if not self._encoded:
+                # Rows of columnar files are encoded for the types of the plan.
+                raise TargetError(
+                    "columns have other types than when the load was planned", hint="Run the load again."
+                ) from exc
             raise RefusedEncodedError("columns have other types than when the load began", self._encoded) from exc
         except Superseded as exc:
             raise taken_over(self._claim.load_id) from exc

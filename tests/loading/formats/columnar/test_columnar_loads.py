@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.core.connect.connection import ConnectionFactory
 from penstock.core.errors import DataError, SourceError, TargetError
-from penstock.core.values.job import LoadRules
+from penstock.core.values.job import LoadJob, LoadRules
 from penstock.loading.files.columnar.reader import ColumnarFile, RangedFile
-from support.loads import Loads, target
+from penstock.loading.loader import Loader
+from support.loads import IMPATIENT, Loads, target
 from support.modes import mode_target
 from support.typed import types_of
 
@@ -274,6 +276,23 @@ def test_modes(database18: str, tmp_path: Path, mode: str) -> None:
     assert _ids(loads) == list(range(500))
     value = loads.execute("SELECT v FROM t WHERE id = 5")[0][0]
     assert value == ("old" if mode == "insert-new" else "value\t5")
+
+
+@pytest.mark.parametrize("change", ["double precision", "timestamp USING NULL"])
+def test_no_row_is_stored_by_a_type_of_the_plan_that_the_table_no_longer_has(
+    ledger18: str, tmp_path: Path, change: str
+) -> None:
+    """COPY checks no types in the binary format, and a table that replaces another has the present ones."""
+    loads = Loads(ledger18, setup=_SETUP)
+    job = mode_target(_write(tmp_path / "f.parquet", 10), "replace")
+    with Loader(ConnectionFactory(loads.conninfo), tuning=loads.tuning) as loader:
+        plan = loader.plan(LoadJob(targets=(job,), sessions=2, rules=IMPATIENT))
+        loads.execute(f"ALTER TABLE t ALTER id TYPE {change}")
+        with pytest.raises(TargetError, match="other types than when the load was planned"):
+            loader.run(plan)
+    assert loads.count() == 0
+    loads.execute("ALTER TABLE t ALTER id TYPE bigint USING NULL")
+    assert (loads.run(job).rows, _ids(loads)) == (10, list(range(10)))
 
 
 def test_row_that_a_merge_refuses_is_named(database18: str, tmp_path: Path) -> None:

@@ -40,6 +40,21 @@ def copied(tmp_path: Path) -> Any:
     return copy
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_copy_of_views_is_as_large_as_their_texts(tmp_path: Path, *, is_nested: bool) -> None:
+    """Each slice of an array of views has the bytes of all its rows."""
+    texts = [f"{number:040}" for number in range(200_000)]
+    column = pa.array(texts, pa.string_view())
+    if is_nested:
+        column = pa.StructArray.from_arrays([column], ["inside"])
+    path = tmp_path / "t.arrow"
+    write_stream(pa.table({"a": column}), path)
+    assert path.stat().st_size < 2 * 40 * len(texts)
+    with pa.OSFile(str(path)) as file:
+        found = pa.ipc.open_file(file).read_all()["a"].to_pylist()
+    assert ([each["inside"] for each in found] if is_nested else found) == texts
+
+
 def _frame(**columns: Any) -> Any:
     return pandas.DataFrame(columns or {"a": [1, 2, 4]})
 

@@ -26,9 +26,9 @@ SENT_DIALECT: Final = Dialect(
     format="text", delimiter="\t", quote=None, escape=None, nulls=("\\N",), has_header=False, encoding="UTF8"
 )
 
-# Matches the types of columns that store a text unchanged.
+# Matches the types of columns that are filled from texts.
 TEXT_TYPES: Final = re.compile(
-    r'(text|character varying|character|bpchar|name|((\w+|"[^"]+")\.)?citext)(\(\d+\))?(\[\])?'
+    r'(text|character varying|character|bpchar|name|xml|tsvector|((\w+|"[^"]+")\.)?citext)(\(\d+\))?(\[\])?'
 )
 
 
