@@ -15,6 +15,7 @@ from penstock.core.words import hide_secrets
         ("https://me:word@host/x@y", "https://***@host/x@y"),
         ("host=h password='two \\' words' user=ann", "host=h password=*** user=ann"),
         ("https://h/a?sp=r&sig=ab%2B&se=1", "https://h/a?sp=r&sig=***&se=1"),
+        ("https://h/a?temp_url_sig=ab&api_key=x", "https://h/a?temp_url_sig=***&api_key=***"),
         (
             "h:5432/?Action=connect&X-Amz-Security-Token=x&DBUser=u",
             "h:5432/?Action=connect&X-Amz-Security-Token=***&DBUser=u",

@@ -83,6 +83,20 @@ class SourceError(PenstockError):
 
     exit_code = 4
 
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether the error is about an object that a retry could not read either."""
+        return not self.is_transient
+
+
+class CredentialsError(SourceError):
+    """There are no valid credentials for a source, which says nothing about its objects."""
+
+    @property
+    def is_unreadable(self) -> bool:
+        """False: with valid credentials the object may be read."""
+        return False
+
 
 class LeftOutError(SourceError):
     """A load by several hosts is complete, but this host lists more objects than the load had when it began."""

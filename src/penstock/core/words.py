@@ -20,9 +20,10 @@ from typing import Final
 _USERINFO = re.compile(r"""(\bpostgres(?:ql)?:/*)[^\s"']*@|(\b[a-z][a-z0-9+.-]*:/+)[^\s"'/]*@""", re.IGNORECASE)
 
 # Matches a secret together with its name: password='two words' of a connection string, which may have blanks around the
-# equals sign; X-Amz-Signature=... of a URL signed by AWS; sig=... of a URL signed by Azure.
+# equals sign; X-Amz-Signature=... of a URL signed by AWS; sig=... by Azure, temp_url_sig=... by Swift; api_key=....
 _NAMED = re.compile(
-    r"""\b((?:[\w.-]*(?:password|passwd|signature|token|secret|credential)|sig)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&"']+)""",
+    r"""\b((?:[\w.-]*(?:password|passwd|signature|token|secret|credential|api[_-]?key)|(?:[\w.-]*_)?sig)\s*=\s*)"""
+    r"""(?:'(?:[^'\\]|\\.)*'|[^\s&"']+)""",
     re.IGNORECASE,
 )
 

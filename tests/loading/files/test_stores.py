@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
 
-from penstock.core.errors import SourceError
+from penstock.core.errors import CredentialsError, SourceError
 from penstock.loading.files.stores import Stores, describe_failure, retry_delay_s, source_error
 
 
@@ -37,6 +37,25 @@ def test_status_code_and_store_code_are_told_without_the_url() -> None:
 def test_only_passing_faults_are_tried_again(text: str, *, is_transient: bool) -> None:
     """Lost connections and overloaded servers pass; the rest fails at once."""
     assert describe_failure(GenericError(text)).is_transient is is_transient
+
+
+@pytest.mark.parametrize(
+    ("uri", "text", "is_login"),
+    [
+        ("s3://b/k", "status code: 400 Bad Request: <Error><Code>ExpiredToken</Code></Error>", True),
+        ("s3://b/k", "status code: 400 Bad Request", True),
+        ("s3://b/k", "status code: 400 Bad Request: <Error><Code>KeyTooLongError</Code></Error>", False),
+        ("s3://b/k", "status code: 403 Forbidden: <Error><Code>InvalidAccessKeyId</Code></Error>", True),
+        ("s3://b/k", "status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>", False),
+        ("gs://b/k", "Error performing token request: ... status code: 404 Not Found", True),
+        ("https://b/k", "status code: 403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code></Error>", False),
+        ("https://b/k", "status code: 401 Unauthorized", False),
+    ],
+)
+def test_credentials_that_are_not_valid_say_nothing_of_an_object(uri: str, text: str, *, is_login: bool) -> None:
+    """So that --on-error reject leaves out no object for them: a table would be replaced by a part of its files."""
+    error = source_error(uri, GenericError(text))
+    assert (isinstance(error, CredentialsError), error.is_unreadable) == (is_login, not is_login)
 
 
 def test_failed_credentials_are_told() -> None:

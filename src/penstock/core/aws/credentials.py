@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.core.errors import PenstockError, SourceError
+from penstock.core.errors import CredentialsError, PenstockError
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials
@@ -42,8 +42,8 @@ class AwsCredentials:
     def s3_config(self) -> dict[str, str]:
         """Return the configured region and endpoint URL of S3, under the keys `region` and `endpoint`.
 
-        A key that is not configured is absent. Raises SourceError if the profile does not exist or the configuration is
-        invalid.
+        A key that is not configured is absent. Raises CredentialsError if the profile does not exist or the
+        configuration is invalid.
         """
         from botocore.configprovider import ConfiguredEndpointProvider  # noqa: PLC0415 (40 ms, only for S3)
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 (with the line above)
@@ -59,7 +59,7 @@ class AwsCredentials:
                     client_name="s3",
                 ).provide()
         except BotoCoreError as exc:
-            raise unusable(exc, SourceError) from exc
+            raise unusable(exc, CredentialsError) from exc
         found = {"region": region, "endpoint": endpoint}
         return {name: str(value) for name, value in found.items() if value}
 
@@ -74,8 +74,8 @@ class AwsCredentials:
     def s3_credentials(self) -> Callable[[], S3Credential] | None:
         """Return a function that gives the current credentials, or None if none are configured (public buckets).
 
-        Raises SourceError if credentials are configured but cannot be obtained, for example because an SSO session has
-        expired.
+        Raises CredentialsError if credentials are configured but cannot be obtained, for example because an SSO session
+        has expired.
         """
         try:
             credentials = self.open_session().get_credentials()
@@ -83,7 +83,7 @@ class AwsCredentials:
                 return None
             credentials.get_frozen_credentials()
         except credential_failures() as exc:
-            raise unusable(exc, SourceError) from exc
+            raise unusable(exc, CredentialsError) from exc
         return lambda: _current(credentials)
 
     def open_session(self) -> Session:

@@ -24,9 +24,11 @@ HIDDEN = "?***"
 
 # The parameters by which a query signs a URL, and selects nothing: of S3, GCS, Azure, OSS, COS, Swift, CDNs and nginx.
 _SIGNATURE = re.compile(
-    r"(?:^|&)(?:[\w-]*signature|(?:temp_url_)?sig|(?:access_|private_)?token|hdnt[sl]|md5(?=.*&expires=))=",
+    r"(?:^|&)(?:[\w-]*signature|(?:temp_url_)?sig|hdnt[sl]|md5(?=.*&expires=))=",
     re.IGNORECASE,
 )
+# The parameters by which a query only grants access: other parameters beside them may select.
+_ACCESS = re.compile(r"(?:^|&)(?:(?:access_|private_)?token|token_path|expires|api[_-]?key)=[^&]*", re.IGNORECASE)
 
 
 def safe_url(url: str) -> str:
@@ -60,14 +62,19 @@ def is_hidden(recorded: str) -> bool:
     return is_http(recorded) and recorded.endswith(HIDDEN)
 
 
-def selects_by_query(source: str) -> bool:
-    """Return whether a source is an HTTP URL whose query may select an object, and does not only sign the URL.
+def selecting_part(source: str) -> str:
+    """Return the part of an HTTP URL's query that may select an object, empty if the query only signs the URL.
 
-    >>> selects_by_query("https://host/a?day=1"), selects_by_query("https://host/a?se=2026&sig=x")
-    (True, False)
+    >>> selecting_part("https://host/a?day=1&token=x"), selecting_part("https://host/a?se=2026&sig=x")
+    ('day=1', '')
     """
-    query = urlsplit(source).query if is_http(source) else ""
-    return bool(query) and _SIGNATURE.search(query) is None
+    query = urlsplit(source).query if is_http(source) and not is_signed(source) else ""
+    return _ACCESS.sub("", query).lstrip("&")
+
+
+def is_signed(source: str) -> bool:
+    """Return whether a source is an HTTP URL whose query signs it, and is a secret."""
+    return is_http(source) and _SIGNATURE.search(urlsplit(source).query) is not None
 
 
 @slotted

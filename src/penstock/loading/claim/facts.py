@@ -14,7 +14,7 @@ from penstock.core.catalogue.tables import CreatedTable, LoadedTable, is_empty
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.search_path import find_creation_schema
 from penstock.core.errors import TargetError, UsageError
-from penstock.core.values.source import HIDDEN, hides_part, selects_by_query
+from penstock.core.values.source import HIDDEN, hides_part, selecting_part
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.committed import find_others, read_ranges
 from penstock.ledger.listing import no_such_load
@@ -337,7 +337,7 @@ def _refuse_selecting(
     """Raise UsageError if --changed skip would leave out another object than the one that was loaded by its URL."""
     for work, item, indexes in zip(works, items, find_known(items, known), strict=True):
         former = [known[index].version for index in indexes if known[index].target_oid == item.target_oid]
-        if former and item.version not in former and selects_by_query(work.source.location):
+        if former and item.version not in former and selecting_part(work.source.location):
             raise UsageError(
                 f'--changed skip cannot be used with the query of "{work.source.uri}"',
                 detail="The ledger does not have the query, so another object of this URL would count as loaded.",

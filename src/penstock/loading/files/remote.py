@@ -32,7 +32,7 @@ from penstock.core.values.source import (
     note_empty,
     note_skipped_files,
     safe_url,
-    selects_by_query,
+    selecting_part,
 )
 from penstock.loading.files.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
 
@@ -155,7 +155,9 @@ def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -
     skipped: list[ObjectMeta] = []
     for meta in found:
         is_out = any(map(is_skipped, meta["path"].removeprefix(key).split("/")))
-        (skipped if is_out else taken).append(meta)
+        # An empty object without an ending may mark a folder without files. If it is a file, it has no rows.
+        is_mark = meta["size"] == 0 and "." not in meta["path"].rpartition("/")[2]
+        (skipped if is_out or is_mark else taken).append(meta)
     note_skipped_files([f"{root}/{meta['path']}" for meta in skipped if meta["size"]], on_notice)
     if not taken:
         if not found and not listed.is_marked:
@@ -242,8 +244,8 @@ def _url_version(meta: ObjectMeta, *, url: str) -> str | None:
         return meta["e_tag"]
     # For a response without Last-Modified, obstore returns the beginning of 1970.
     modified, name = meta["last_modified"], safe_url(url)
-    if selects_by_query(url):
-        name += f"?{sha256(urlsplit(url).query.encode()).hexdigest()[:16]}"
+    if query := selecting_part(url):
+        name += f"?{sha256(query.encode()).hexdigest()[:16]}"
     return f"{_BY_TIME}{modified:%Y-%m-%dT%H:%M:%SZ}, {meta['size']} bytes, {name}" if modified.timestamp() else None
 
 

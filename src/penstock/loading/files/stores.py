@@ -17,8 +17,9 @@ from urllib.parse import unquote, urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from penstock.core.errors import SourceError
+from penstock.core.errors import CredentialsError, SourceError
 from penstock.core.slotted import slotted
+from penstock.core.values.source import is_http
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config, S3Credential
@@ -97,7 +98,7 @@ class Stores:
         except (BaseError, ValueError) as exc:
             # The error says what the configuration lacks, such as an account.
             detail = str(exc).partition("\n")[0]
-            raise SourceError(f'could not reach "{root}"', detail=detail, hint=_CONFIGURE[scheme]) from None
+            raise CredentialsError(f'could not reach "{root}"', detail=detail, hint=_CONFIGURE[scheme]) from None
 
     def _connect_s3(self, bucket: str, retry: RetryConfig) -> ObjectStore:
         if self._credentials is None:
@@ -176,13 +177,23 @@ def source_error(uri: str, exc: Exception) -> SourceError:
     message, hint = _MEANINGS.get(failure.status or 0, (None, None))
     if failure.words.startswith(("Key ", "A key ")):
         hint = "Rename the object, or name the other objects one by one."
-    return SourceError(
+    # A URL that is signed has its own signature.
+    is_login = not is_http(uri) and _LOGIN.search(failure.words) is not None
+    hint = hint or (_DENIED[1] if is_login else None)
+    return (CredentialsError if is_login else SourceError)(
         message.format(uri=uri) if message else f'could not read "{uri}"',
         detail=failure.words,
         hint=hint,
         is_transient=failure.is_transient,
     )
 
+
+# Matches failures that any object would have without other credentials. The codes are those of Amazon S3 ("Error
+# responses") and of Azure Blob Storage. The answer to a HEAD request has no code: of an expired token it has only 400.
+_LOGIN = re.compile(
+    r"^No credentials could be obtained|HTTP status 401|HTTP status 400[^(]*$|\((ExpiredToken|InvalidToken"
+    r"|TokenRefreshRequired|InvalidAccessKeyId|SignatureDoesNotMatch|RequestTimeTooSkewed|AuthenticationFailed)\)"
+)
 
 # Matches obstore's message about a key that it cannot represent as a path.
 _KEY = re.compile(r'Path "(.*?)"(?: contained|: Encountered)', re.DOTALL)

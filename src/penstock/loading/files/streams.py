@@ -333,7 +333,7 @@ class SourceReader:
             try:
                 list_objects(names, stores=self._connect, on_notice=lambda _: None)
             except SourceError as error:
-                if error.is_transient:
+                if not error.is_unreadable:
                     raise
                 return error
             return None
@@ -398,12 +398,12 @@ class SourceReader:
     def try_to(self, read: Callable[[], _Read]) -> _Read | None:
         """Return the result of `read`, or None if it raises SourceError and `skips_unreadable` is true.
 
-        A transient SourceError is raised in any case.
+        A SourceError that is transient, or about credentials, is raised in any case.
         """
         try:
             return read()
         except SourceError as error:
-            if not self.skips_unreadable or error.is_transient:
+            if not self.skips_unreadable or not error.is_unreadable:
                 raise
             return None
 

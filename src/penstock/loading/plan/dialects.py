@@ -178,11 +178,14 @@ def naming_strays(objects: Sequence[SourceObject], *, first: str | None = None) 
 
 def _name_strays(error: PenstockError, uris: Sequence[str], *, first: str | None) -> None:
     if (strays := find_strays(uris)) and first in (None, *strays):
-        folder, _, name = next(uri for uri in uris if uri not in strays).rpartition("/")
+        left = set(strays)
+        kept = [uri for uri in uris if uri not in left]
+        folder, _, name = kept[0].rpartition("/")
         ending = name[name.index(".") :] if name.count(".") == 1 else f".{name.rsplit('.', 1)[1]}"
-        others = f"{folder}/*{ending}" if folder else f"*{ending}"
+        pattern = f"{folder}/*{ending}" if folder else f"*{ending}"
+        others = f": '{pattern}'" if len({uri.rpartition("/")[0] for uri in kept}) == 1 else ""
         more = f" and {len(strays) - 1} more" if len(strays) > 1 else ""
-        error.hint = f"If {strays[0]}{more} is no data, name the others alone: '{others}'. {error.hint or ''}".strip()
+        error.hint = f"If {strays[0]}{more} is no data, name the others alone{others}. {error.hint or ''}".strip()
 
 
 def find_strays(uris: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import MAX_DELETE, LoadJob, TargetJob
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import spell_options
+from penstock.core.values.source import hides_part
 from penstock.core.words import hide_secrets
 from penstock.loading.values.plan import TargetPlan
 
@@ -97,7 +98,7 @@ def add_options(target: TargetPlan, added: Iterable[Mapping[str, Any]]) -> Targe
 def _compose(job: TargetJob, target: TargetPlan, load: LoadJob) -> str:
     """Return how to run a job: the whole command, or its options if the sources cannot be typed."""
     is_typeable = len(job.sources) <= _SOURCES_SHOWN and job.transform is None
-    if not is_typeable or any(hide_secrets(source) != source or source == "-" for source in job.sources):
+    if not is_typeable or not all(map(_is_shown, job.sources)):
         before, options = target.job, job.dialect
         added = {name: getattr(options, name) for name in ("null", "force_null", "decimal_comma", "thousands")}
         added |= {"date_order": options.date_order, "encoding": options.encoding}
@@ -108,6 +109,11 @@ def _compose(job: TargetJob, target: TargetPlan, load: LoadJob) -> str:
         return f"run the command again with {shlex.join([*changed, *spell_options(DialectOptions(**added))])}"
     parts = (job, job.dialect, load, load.rules)
     return f"run: penstock load {shlex.join([*(word for part in parts for word in spell_options(part)), *job.sources])}"
+
+
+def _is_shown(source: str) -> bool:
+    """Return whether a source may be shown as it was typed, and can be typed again."""
+    return source != "-" and not hides_part(source) and hide_secrets(source) == source
 
 
 def _spell_changed(option: str, value: str, before: str) -> list[str]:

@@ -35,7 +35,7 @@ def open_blocks(
 
 def is_unreadable(error: PenstockError) -> bool:
     """Return whether an error means that an object cannot be read, and that a retry could not read it either."""
-    return isinstance(error, SourceError) and not error.is_transient
+    return isinstance(error, SourceError) and error.is_unreadable
 
 
 def describe_unreadable(work: PlannedObject, error: PenstockError, coverage: Coverage | None) -> UnreadableObject:

@@ -272,11 +272,12 @@ def test_a_url_with_a_query_is_not_read_without_it(web: Web, database18: str) ->
     assert loads.execute("SELECT count(*) FROM penstock.loads WHERE job::text || meaning::text ~ '11-23'") == [(0,)]
 
 
-def test_urls_that_differ_in_their_query_alone_are_not_one_object(web: Web, database18: str) -> None:
-    """Where the server sends no ETag, the version has a digest of the query."""
+@pytest.mark.parametrize("token", ["", "&token=x"])
+def test_urls_that_differ_in_their_query_alone_are_not_one_object(web: Web, database18: str, token: str) -> None:
+    """Where the server sends no ETag, the version has a digest of the query. A token beside it only grants access."""
     loads = Loads(database18, setup="CREATE TABLE t (id int, name text)")
     web.body = b"1,name\n2,name\n"
-    first, second = (_job(web.url(f"noetag/modified/data.csv?file={name}")) for name in "ab")
+    first, second = (_job(web.url(f"noetag/modified/data.csv?file={name}{token}")) for name in "ab")
     with pytest.raises(SourceError, match="with different queries"):
         loads.run(_job(*first.sources, *second.sources))
     loads.run(first)

@@ -219,6 +219,7 @@ def test_prefix_with_a_mark_alone_is_empty_and_says_so(s3: S3, reader: SourceRea
     """A console marks a folder by an object of its name, a writer its end by another."""
     s3.put("night/", b"")
     s3.put("night/_SUCCESS", b"")
+    s3.put("night/archive/", b"")
     s3.put("night/a.csv.tmp", b"1\n")
     notices: list[Notice] = []
     assert reader.list([f"{_ROOT}/night/"], on_notice=notices.append) == ()
