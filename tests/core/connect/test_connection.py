@@ -309,6 +309,10 @@ def test_service_file_names_server_and_keeps_its_own_settings(
         "postgresql://ann:hunter2@[::1/db",
         "postgre://ann:hunter2@h/db",
         "ann:hunter2@h:5432/db",
+        "postgresql://ann:p/hunter2@h/db",
+        "postgresql://ann:p@hunter2@h/db",
+        "postgresql://ann:p@x:hunter2@h/db",
+        "host=ann:hunter2@h dbname=db",
     ],
 )
 def test_unreadable_connection_string_is_not_repeated(conninfo: str) -> None:
@@ -317,6 +321,24 @@ def test_unreadable_connection_string_is_not_repeated(conninfo: str) -> None:
         parse_conninfo(conninfo)
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("conninfo", "host"),
+    [
+        ("postgresql://h/db", "h"),
+        ("postgresql://h:5432/db?user=u", "h"),
+        ("postgresql:///db?user=a@b", None),
+        ("postgresql://u@h1,h2/db", "h1,h2"),
+        ("postgresql://u:p%2Fq%40r@h/db", "h"),
+        ("host=@abstract dbname=db", "@abstract"),
+        ("host=/run/a@b dbname=db", "/run/a@b"),
+    ],
+)
+def test_what_is_no_part_of_a_password_is_read(conninfo: str, host: str | None) -> None:
+    """A slash or an @ in its place."""
+    found = parse_conninfo(conninfo)
+    assert (found.get("host"), found["dbname"]) == (host, "db")
 
 
 def test_bare_word_is_a_database_name() -> None:

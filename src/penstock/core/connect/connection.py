@@ -417,7 +417,10 @@ class ConnectionFactory:
             # attempt may succeed.
             other = self._find_other_kind(defaults)
             again = {**settings, "target_session_attrs": other} if other else settings
-            if not _is_certain_failure(error, tries_password=self._allows_standby or self._knows_server):
+            # libpq looks at the session only after the server has accepted the password.
+            is_accepted = "session is read-only" in str(error)
+            tries_password = self._allows_standby or self._knows_server or is_accepted
+            if not _is_certain_failure(error, tries_password=tries_password):
                 with suppress(psycopg.Error):
                     return _connect(again)
             failure = _connection_error(error, self.safe_description)
@@ -433,9 +436,10 @@ class ConnectionFactory:
         It may succeed if an earlier attempt succeeded, or if the server answers but is not ready. libpq reports no code
         for the cause of a failed connection, and penstock must not keep retrying a mistyped host name.
         """
-        if isinstance(error, psycopg.errors.ConnectionTimeout):
+        if error.pgconn is None or isinstance(error, psycopg.errors.ConnectionTimeout):
+            # psycopg looks up the addresses of names itself. Without an address there is no pgconn.
             return self._knows_server or self._input_settings is not None
-        if error.pgconn is None or error.pgconn.needs_password:
+        if error.pgconn.needs_password:
             return False
         if self._input_settings is not None:
             return True

@@ -90,6 +90,9 @@ _VARIABLE_OF_SETTING = {
 # Matches a URI, also one without slashes or scheme, that was given as a database name.
 _MISTYPED_URI = re.compile(r"\w[\w+.-]*://|postgres(?:ql)?:|[^\s/@:]+:[^\s@]*@", re.IGNORECASE)
 
+# Matches a URI with a slash before an @, or a second @. libpq takes what follows these for a database or a host.
+_UNENCODED = re.compile(r"postgres(?:ql)?://(?:[^@?]*/[^?]*@|[^@?]*@[^@?/]*@)", re.IGNORECASE)
+
 # Settings that penstock adds if the user did not give them.
 _DEFAULTS = {
     # A standby cannot accept a load.
@@ -97,7 +100,8 @@ _DEFAULTS = {
     # Seconds for each host: a wrong name or a firewall that drops packets must not look like a long load.
     "connect_timeout": "15",
     # A session that waits for others sends nothing for minutes, and firewalls drop silent connections (AWS network load
-    # balancers after 350 s). So probe after 30 s of silence, and give up after three unanswered probes.
+    # balancers after 350 s). So probe after 30 s of silence. Linux gives up after tcp_user_timeout, other systems after
+    # three unanswered probes.
     "keepalives": "1",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -160,7 +164,21 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
             hint="Write postgresql://HOST:PORT/DBNAME?user=USER with special characters percent-encoded, or "
             '"host=HOST dbname=DBNAME user=USER" with values that hold spaces in single quotes.',
         ) from None
-    return {key: str(value) for key, value in settings.items() if value is not None}
+    found = {key: str(value) for key, value in settings.items() if value is not None}
+    if _UNENCODED.match(conninfo):
+        raise UsageError(
+            "cannot read the connection string",
+            detail="A user name, password or database name in it has a / or @ that is not encoded.",
+            hint="Write / as %2F, and @ as %40.",
+        )
+    hosts = [host for host in found.get("host", "").split(",") if not host.startswith(("/", "@"))]
+    if any("@" in text for text in (*hosts, found.get("port", ""))):
+        raise UsageError(
+            "cannot read the connection string",
+            detail="Its host or port has an @.",
+            hint="Give the user as user=USER, and the password in PGPASSWORD or ~/.pgpass.",
+        )
+    return found
 
 
 def check_settings(given: Mapping[str, str], *, writes: bool, read_write: bool) -> None:
