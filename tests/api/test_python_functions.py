@@ -10,11 +10,15 @@ import pickle
 import re
 import shlex
 import shutil
+import socket
+import threading
+import urllib.request
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 import penstock
 from penstock.cli.main import main
@@ -41,6 +45,30 @@ def test_sources_of_every_kind_are_loaded_together(database18: str, tmp_path: Pa
         outcome = penstock.load(sources, "t", to=database18, create=True)
     assert outcome.rows == 4
     assert Loads(database18).rows() == [("1", "a"), ("2", "b"), ("3", "é"), ("4", "d")]
+
+
+def test_response_that_was_cut_off_is_not_loaded(database18: str) -> None:
+    """Reading one raises nothing when its connection is lost: it looks as if it had ended."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as client:
+                client.recv(4096)
+                client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nid,name\n1,a\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        with (
+            urllib.request.urlopen(f"http://127.0.0.1:{server.getsockname()[1]}/") as response,
+            pytest.raises(penstock.SourceError, match="ended 8 bytes before its end"),
+        ):
+            penstock.load(response, "t", to=database18, create=True)
+
+
+def test_password_in_the_wrong_argument_is_in_no_error(database18: str) -> None:
+    """Where other loaders take the connection, the table is given."""
+    with pytest.raises(penstock.PenstockError) as caught:
+        penstock.load("people.csv", "postgresql://ann:hunter2@db.example.com/shop", to=database18)
+    assert "hunter2" not in f"{caught.value} {caught.value!r}"
 
 
 def test_file_object_is_loaded_each_time_and_a_file_once(database18: str, tmp_path: Path) -> None:
@@ -127,6 +155,9 @@ def test_options_may_be_given_as_they_are_typed_or_as_values(database18: str, tm
     with pytest.raises(penstock.TargetError, match='table "other" does not exist'):
         penstock.loads(to=database18, into="other")
     assert penstock.loads(to=database18, since=datetime.now(UTC)) == []
+    # The session's time zone is another one than this machine's.
+    elsewhere = make_conninfo(database18, options="-c timezone=Pacific/Honolulu")
+    assert penstock.loads(to=elsewhere, since=datetime.now() - timedelta(hours=1)) == [record]  # noqa: DTZ005
     bad.write_text("2;b\n")
     assert penstock.retry(record.load_id[:8], bad, to=database18).left == 0
     assert Loads(database18).rows() == [(1, "a"), (2, "b")]

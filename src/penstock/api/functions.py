@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, replace
@@ -17,6 +18,7 @@ from penstock.api.connect import connect_to
 from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, RESUME_KEYWORDS, reword_notice, takes
 from penstock.core.closing import log_warning
 from penstock.core.errors import DataError, PenstockError, ServerError, SourceError, UsageError
+from penstock.core.units import count_nouns
 from penstock.core.values.dialect import DialectOptions
 from penstock.core.values.job import TARGET_KINDS, Access, Housekeeping, LoadRules, Request
 from penstock.core.values.names import parse_table_name
@@ -178,11 +180,13 @@ def _say_again(text: str, options: Mapping[str, Any], is_staged: bool) -> str:
     if (found := _RESUMING.search(text)) is None:
         return text
     load_id = found[1]
-    forget = f"run penstock loads forget {load_id} --keep-rows"
+    rejects = options.get("on_error") == "reject"
+    discard = f"run penstock rejects {load_id} --discard, and then " if rejects else "run "
+    forget = f"{discard}penstock loads forget {load_id} --keep-rows"
     if is_staged or options.get("mode", "append") not in ("append", "insert-new") or options.get("transform"):
         # No row of it is in a table, or the next load removes it.
         way = forget
-    elif options.get("on_error") == "reject":
+    elif rejects:
         # Its rows were stored under savepoints.
         way = f"undo cannot find its rows, so remove them with a statement of your own, {forget}"
     else:
@@ -221,7 +225,21 @@ def _path_of(source: Any, stack: ExitStack, copies: dict[str, str], *, joins_lev
                     left = left[copy.write(left) :]
             except OSError as error:
                 raise _no_copy(name, error) from error
+    _refuse_cut_response(source, name=name)
     return glob.escape(str(path))
+
+
+def _refuse_cut_response(source: object, *, name: str) -> None:
+    """Raise SourceError if a response of urllib ended early: its `read` returns no bytes then, and raises nothing."""
+    # Who has a response has imported its module.
+    client, response = sys.modules.get("http.client"), source
+    while (inner := getattr(response, "buffer", None) or getattr(response, "raw", None)) is not None:
+        response = inner
+    if client is not None and isinstance(response, client.HTTPResponse) and response.length:
+        raise SourceError(
+            f'"{name}" ended {count_nouns(response.length, "byte")} before its end',
+            hint="The connection was lost. Request it again.",
+        )
 
 
 def _make_folder(source: object, stack: ExitStack) -> Path:
@@ -352,7 +370,7 @@ def loads(
     """Return the loads that the ledger of a database records, the newest last.
 
     Only loads that began at `since` or later, or into table `into`, are returned if these are given; with `limit`, only
-    so many of the newest. Raises ServerError, TargetError.
+    so many of the newest. Without a time zone, `since` is in that of this machine. Raises ServerError, TargetError.
     """
     with _open_ledger(to, options) as view:
         return view.loads(since=since, into=into, limit=limit)

@@ -80,10 +80,11 @@ class LedgerView(Closing):
         """Return loads, the newest last.
 
         Only loads that began at `since` or later, or into table `into`, are returned if these are given; with `limit`,
-        only so many of the newest.
+        only so many of the newest. Without a time zone, `since` is in that of this machine.
         """
+        aware = since.astimezone() if isinstance(since, datetime) else since
         with self._connect.borrow() as connection:
-            return list_loads(connection, self._schema, since=since, into=into, limit=limit)
+            return list_loads(connection, self._schema, since=aware, into=into, limit=limit)
 
     def totals(self) -> list[TableTotals]:
         """Return for each table that was loaded the sums over all its loads that the ledger records."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from penstock.core.errors import PenstockError
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS
 from penstock.core.values.options import COUNT, SESSIONS, describe_value, option_fields, option_of
-from penstock.core.words import suggest
+from penstock.core.words import hide_secrets, suggest
 
 if TYPE_CHECKING:
     from penstock.core.values.notice import Notice
@@ -106,10 +106,19 @@ def _literal(name: str, text: str) -> str:
 
 
 def reword_error(error: PenstockError, switches: Collection[str]) -> None:
-    """Change the texts of an error so that options of the command line are spelled as arguments of Python."""
-    error.message = in_python(error.message, switches)
-    error.detail = None if error.detail is None else in_python(error.detail, switches)
-    error.hint = None if error.hint is None else in_python(error.hint, switches)
+    """Change the texts of an error so that options of the command line are spelled as arguments of Python.
+
+    Secrets in them, which may have been given as another argument, are hidden.
+    """
+
+    def reword(text: str) -> str:
+        return hide_secrets(in_python(text, switches))
+
+    error.message = reword(error.message)
+    error.detail = None if error.detail is None else reword(error.detail)
+    error.hint = None if error.hint is None else reword(error.hint)
+    # The repr of an exception has its arguments.
+    error.args = (error.message,)
 
 
 def reword_notice(notice: Notice, copies: Mapping[str, str]) -> Notice:
@@ -118,8 +127,8 @@ def reword_notice(notice: Notice, copies: Mapping[str, str]) -> Notice:
     `copies` maps the URIs of temporary copies to the names of the sources.
     """
     uri = None if notice.uri is None else copies.get(notice.uri, notice.uri)
-    hint = None if notice.hint is None else in_python(notice.hint)
-    return replace(notice, message=in_python(notice.message), hint=hint, uri=uri)
+    hint = None if notice.hint is None else hide_secrets(in_python(notice.hint))
+    return replace(notice, message=hide_secrets(in_python(notice.message)), hint=hint, uri=uri)
 
 
 _Given = ParamSpec("_Given")
