@@ -51,6 +51,7 @@ from penstock.embedded.users import choose_server_user, give_to, is_root
 from support import maven
 from support.command import Finished
 from support.loads import Loads
+from support.modes import dying_with_killed
 from support.s3_lab import S3Lab, S3Labs
 from support.servers import (
     TEST_SETTINGS,
@@ -177,6 +178,13 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("state")
     os.environ["XDG_STATE_HOME"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def dead_loaders() -> Iterator[None]:
+    """Let loads that `Killed` ends leave all as it is."""
+    with dying_with_killed():
+        yield
 
 
 @pytest.fixture(scope="session")

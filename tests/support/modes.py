@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,14 +10,19 @@ from typing import TYPE_CHECKING, Any, LiteralString
 from unittest.mock import patch
 
 import psycopg
+import pytest
 
+from penstock.loading import run
+from penstock.loading.giving_up import undo
 from support.loads import target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from penstock.core.errors import PenstockError
     from penstock.core.values.job import TargetJob
+    from penstock.loading.steps.step import RunningLoad, Step
     from support.loads import Loads
 
 # A look every so often until a session waits.
@@ -25,7 +31,24 @@ _LOOKS = 1200
 
 
 class Killed(BaseException):
-    """The loader dies: its connections break, and it tidies nothing up."""
+    """The loader dies: its connections break, and it tidies nothing up (`dying_with_killed`)."""
+
+
+@contextmanager
+def dying_with_killed() -> Iterator[None]:
+    """Let a load that `Killed` ends give up nothing while the block runs, as a process that was killed."""
+    give_up = run.give_up
+
+    def give_up_unless_killed(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> PenstockError:
+        cause = sys.exc_info()[1]
+        if isinstance(cause, Killed):
+            undo(load, steps, None, "killed")
+            raise cause
+        return give_up(load, steps, error)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run, "give_up", give_up_unless_killed)
+        yield
 
 
 def mode_target(path: Path | Sequence[Path], mode: str, **options: Any) -> TargetJob:

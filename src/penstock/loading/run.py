@@ -25,7 +25,7 @@ from penstock.loading.attempt import LoadAttempt
 from penstock.loading.claim.claim import Claimed, claim_again, claim_load
 from penstock.loading.claim.decide import NothingToDo, left_out
 from penstock.loading.context import LoadTools, Retrying
-from penstock.loading.giving_up import give_up, undo
+from penstock.loading.giving_up import give_up
 from penstock.loading.land.context import LandingContext
 from penstock.loading.read.format_check import FormatCheck
 from penstock.loading.read.objects import describe_unreadable, refuse_emptying, refuse_partial
@@ -99,13 +99,11 @@ class _LoadRun:
             raise give_up(load, self._steps, error) from error
         except KeyboardInterrupt as exc:
             raise give_up(load, self._steps, Interrupted("load interrupted")) from exc
-        except SystemExit as exc:
-            # The handler of a signal may raise it.
-            exc.add_note(str(give_up(load, self._steps, Interrupted("load interrupted"))))
-            raise
-        except BaseException:
-            # An internal error: the steps undo what they can without a connection.
-            undo(load, self._steps, None, "internal error")
+        except BaseException as exc:
+            # What the handler of a signal has raised, such as SystemExit or the timeout of a scheduler, or an internal
+            # error.
+            why = "load interrupted" if isinstance(exc, SystemExit) else f"load ended by {type(exc).__name__}"
+            exc.add_note(str(give_up(load, self._steps, Interrupted(why))))
             raise
         finally:
             self._format_check.conclude()
@@ -215,7 +213,8 @@ class _LoadRun:
             return confirm(self._tools.ledger, connection, load.claimed.claim)
         if turn == "lead":
             return None
-        if not is_stopped:
+        # If an interrupt came when the last records were sent already, the load ends as any other.
+        if not is_stopped or has_all(connection, self._tools.ledger.schema, load.load_id):
             self._give_up_unreadable(connection)
             self._walk_back("sent", connection)
         finished = self._finish(connection)

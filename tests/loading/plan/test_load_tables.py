@@ -14,7 +14,7 @@ from penstock.core.values.job import LoadRules
 from penstock.loading.steps import sequences
 from support.files import write_to
 from support.loads import Loads, share_ledger, target
-from support.modes import mode_target
+from support.modes import Killed, mode_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,9 +155,6 @@ def test_sequence_is_advanced_by_the_next_run_after_a_kill(
     """Wherever behind its last row the load died: the command that is run again comes by the sequence."""
     loads.execute("CREATE TABLE t (a serial PRIMARY KEY, b text)")
     job = replace(target(path), mode=mode, key=("a",) if mode == "upsert" else ())
-
-    class Killed(BaseException):
-        """Nobody catches it."""
 
     def die(*_args: object) -> list[str]:
         raise Killed
