@@ -225,9 +225,16 @@ def _plan_targets(inputs: Inputs, connection: Connection, tools: PlanTools, noti
         deadline_s=rules.retry_for,
         on_blocked=telling_once(tools.on_notice, "read the definition of the tables"),
     )
-    targets = read_definitions(partial(plan_indexes, targets, rules, connection, tuning=tools.tuning))
-    # Order the targets after their indexes and keys are planned: foreign keys that the load drops do not count.
-    order = order_targets(targets, rules)
+    while True:
+        # Order the targets after their indexes and keys are planned: foreign keys that the load drops do not count.
+        indexed = read_definitions(partial(plan_indexes, targets, rules, connection, tuning=tools.tuning))
+        order = order_targets(indexed, rules)
+        # A target that follows a staged one is staged too. Then its table is truncated at the end, and is not empty
+        # while rows are sent: plan its indexes again.
+        late = [each.is_truncated_first and new.is_staged for each, new in zip(targets, order.targets, strict=True)]
+        if not any(late):
+            break
+        targets = [each.staged() if is_late else each for each, is_late in zip(targets, late, strict=True)]
     notices += [notice for _, of_target in planned for notice in of_target]
     notices += [*order.notices, *server_notices(server)]
     for target in order.targets:

@@ -61,6 +61,22 @@ def test_set_is_merged_in_the_order_of_its_keys(loads: Loads, tmp_path: Path) ->
     assert loads.run(*jobs, rules=AGAIN).inserted == 3000
 
 
+def test_table_that_is_truncated_last_keeps_what_it_would_not_have_empty(database18: str, tmp_path: Path) -> None:
+    """Staged, since it refers to a synced table, it has its rows until the end: its key to the other one stays."""
+    loads = Loads(database18, least_dropping_bytes=0)
+    loads.execute(
+        "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE p (id int PRIMARY KEY);"
+        "CREATE TABLE b (id int PRIMARY KEY, a int REFERENCES a, p int REFERENCES p);"
+        "INSERT INTO a VALUES (1); INSERT INTO p VALUES (1); INSERT INTO b VALUES (1, 1, 1)"
+    )
+    synced = replace(_job(tmp_path / "a.csv", "a", "id", "sync"), key=("id",), max_delete="100%")
+    jobs = [_job(tmp_path / "b.csv", "b", "id,a,p", "truncate", first=0), synced]
+    jobs.append(_job(tmp_path / "p.csv", "p", "id", "append", first=2000))
+    loads.execute("INSERT INTO p SELECT generate_series(2, 999); INSERT INTO p VALUES (0)")
+    loads.run(*jobs, rules=replace(AGAIN, indexes="auto"))
+    assert (loads.count("a"), loads.count("b"), loads.count("p")) == (1000, 1000, 2000)
+
+
 def test_table_that_another_refers_to_is_still_refused(loads: Loads, tmp_path: Path) -> None:
     """The job does not name it; the hint says that it may."""
     with pytest.raises(TargetError) as caught:

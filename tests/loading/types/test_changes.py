@@ -38,6 +38,19 @@ def _widen(*paths: Any, **options: Any) -> Any:
     return make_target(*paths, **({"create": False, "types": "widen"} | options))
 
 
+@pytest.mark.parametrize("mode", ["sync", "append"])
+def test_new_version_of_a_file_with_the_same_size_is_looked_at(loads: Loads, write: Write, mode: str) -> None:
+    """It is loaded, so its values widen the columns."""
+    loads.run(make_target(write("id,zip\n1,10115\n"), types="widen"))
+    job = _widen(write("id,zip\n1,01067\n"), mode=mode)
+    if mode == "sync":
+        loads.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
+        job = replace(job, key=("id",))
+    loads.run(job, rules=LoadRules(retry_for=0.0, changed="load"))
+    assert types_of(loads) == ["integer", "text"]
+    assert (1, "01067") in loads.rows()
+
+
 @pytest.mark.parametrize(
     ("type_name", "value", "expected"),
     [

@@ -22,7 +22,7 @@ from penstock.core.values.server import ServerFacts
 from penstock.core.values.source import ObjectSample, SourceObject
 from penstock.core.values.table import TableFacts, TableName
 from penstock.ledger.lookup import look_up
-from penstock.ledger.values import LedgerObject
+from penstock.ledger.values import KnownObject, LedgerObject
 from penstock.loading.files.listing import recorded_name
 from penstock.loading.files.streams import SourceReader
 from penstock.loading.formats import find_format
@@ -86,6 +86,7 @@ def gather_inputs(
             server=server,
             on_notice=on_notice,
             ledger_schema=None if job.rules.again else ledger_schema,
+            loads_changed=job.rules.changed == "load",
             refuse_changed=refuse_changed,
             stores=stores,
             failed=failed,
@@ -114,6 +115,7 @@ def _gather_target(
     server: ServerFacts,
     on_notice: Callable[[Notice], None],
     ledger_schema: str | None,
+    loads_changed: bool,
     refuse_changed: Callable[..., None] | None,
     stores: bool,
     failed: list[tuple[UnreadableObject, SourceError]],
@@ -133,8 +135,11 @@ def _gather_target(
         check_loadable(facts, user=server.user, foreign_partitions=find_foreign_partitions(connection, facts))
     unknown, may_be_loaded = objects, False
     depends_on_files = target.types != "text" or target.add_columns
-    if facts is not None and ledger_schema is not None and not target.landing.is_fresh:
-        found = _find_unknown(target, objects, facts, connection, ledger_schema, refuse_changed)
+    # A table that is emptied or replaced, and a sync, are loaded from all files each time.
+    is_each_time = target.landing.is_fresh or target.landing.deletes
+    if facts is not None and ledger_schema is not None and not is_each_time:
+        by_version = loads_changed and depends_on_files
+        found = _find_unknown(target, objects, facts, connection, ledger_schema, refuse_changed, by_version=by_version)
         # If there is only one object, it is the sample. Whether it is loaded is decided when the load begins.
         if len(objects) > 1 or depends_on_files:
             unknown = found
@@ -142,7 +147,7 @@ def _gather_target(
     try:
         sample = _sample_first(unknown or objects, objects, target.dialect, sources)
     except SourceError as error:
-        if not sources.skips_unreadable or error.is_transient:
+        if not sources.skips_unreadable or not error.is_unreadable:
             raise
         file = None if error.location is None else error.location.file
         note_failed(recorded_name(next((each for each in objects if each.uri == file), objects[0])), error)
@@ -198,8 +203,10 @@ def _find_unknown(
     connection: Connection,
     ledger_schema: str,
     refuse_changed: Callable[..., None] | None,
+    *,
+    by_version: bool,
 ) -> tuple[SourceObject, ...]:
-    """Return the objects that no complete load has loaded with their present size.
+    """Return the objects that no complete load has loaded with their present size, or version with `by_version`.
 
     Returns all objects if the role may not read the ledger. Raises TargetError.
     """
@@ -214,15 +221,16 @@ def _find_unknown(
             raise
         # A role that may not read the ledger cannot load, and the load reports that later.
         return objects
-    # A sync reads every file each time, as it is now.
-    if refuse_changed is not None and not target.landing.deletes:
+    if refuse_changed is not None:
         files = [item for source, item in zip(objects, items, strict=True) if not source.is_pipe]
         refuse_changed(files, known, is_updating=target.landing.updates)
-    loaded = {(each.uri, each.size_bytes) for each in known if each.state == "complete"}
+
+    def identify(each: LedgerObject | KnownObject) -> tuple[str, str | int | None]:
+        return each.uri, (each.version if by_version else None) or each.size_bytes
+
+    loaded = {identify(each) for each in known if each.state == "complete"}
     return tuple(
-        source
-        for source, item in zip(objects, items, strict=True)
-        if source.is_pipe or (item.uri, item.size_bytes) not in loaded
+        source for source, item in zip(objects, items, strict=True) if source.is_pipe or identify(item) not in loaded
     )
 
 

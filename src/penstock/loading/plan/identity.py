@@ -83,7 +83,10 @@ def describe_changes(before: str, now: str) -> list[str]:
         if was.get("oid") != target["oid"]:
             changes.append(f'Table "{table}" is not the one that the load began with.')
         if was.get("numbers") != target["numbers"]:
-            changes.append(f'Columns of table "{table}" were added, dropped or renamed.')
+            changes.append(
+                f'Columns of table "{table}" were added, dropped or renamed; or a file with other columns has come: '
+                "move it away until the load is complete."
+            )
         others = [name for name in {**target, **was} if was.get(name) != target.get(name)]
         others = [name for name in others if name not in ("oid", "numbers")]
         if others:

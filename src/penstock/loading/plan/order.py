@@ -156,8 +156,8 @@ def _notice_circle(names: Sequence[str]) -> Notice:
     return Notice(
         code="references",
         message=f"foreign keys refer to each other in a circle: {listed}; no order of these tables keeps every key",
-        hint="Have one DEFERRABLE (with --mode append INITIALLY DEFERRED, too) and use --atomic; or drop it before the "
-        "load and add it after.",
+        hint="Have one DEFERRABLE (with --mode append INITIALLY DEFERRED, too) and use --atomic, without --on-error "
+        "reject, which checks each table by itself; or drop it before the load and add it after.",
     )
 
 
