@@ -262,6 +262,12 @@ def test_what_does_not_stop_a_load_is_said(changes: dict[str, object], severity:
     assert (worst(inspection).severity, worst(inspection).code) == (severity, subject)
 
 
+def test_settings_whose_place_the_storage_of_a_service_takes_are_no_finding() -> None:
+    """Neon has fsync off, and stores WAL safely by means of its own."""
+    neon = Flavour(kind="neon", name="Neon")
+    assert judge(found(flavour=neon, settings=(setting("fsync", "off"),))) == judge(found(flavour=neon))
+
+
 def test_server_newer_than_the_tested_ones_is_warned_of() -> None:
     """Of a load too, which is not refused."""
     newer = replace(SERVER, version_num=(NEWEST_TESTED_MAJOR + 1) * 10_000, version=f"{NEWEST_TESTED_MAJOR + 1}.0")

@@ -181,6 +181,14 @@ def test_rows_that_a_commit_counts_are_spread_over_its_time() -> None:
     assert timeline.bin_pieces(seen.rows, end_s=10, bins=5) == [1_000, 1_000, 1_000, 1_000, 0]
 
 
+def test_position_of_another_server_is_no_wal() -> None:
+    """After a failover to a standby that lacked the last WAL, the position has fallen: it is no counter from 0."""
+    seen = timeline.Timeline()
+    for t, wal in enumerate([9_000_000, 10_000_000, 9_500_000, 9_600_000]):
+        seen.see(sample(float(t), wal=wal))
+    assert seen.wal_bytes == 1_100_000
+
+
 @pytest.mark.part("rest")
 def test_counts_that_no_server_has_do_not_fill_the_page(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """A damaged recording may say that there were 10^18 checkpoints."""

@@ -157,7 +157,8 @@ def test_missing_rights_are_named_as_grants() -> None:
     assert remedy is not None
     assert 'GRANT ALTER SYSTEM ON PARAMETER max_wal_size, checkpoint_timeout TO "loader";' in remedy
     assert remedy.count("GRANT") == 5
-    assert "In database postgres: penstock init --grant loader" in remedy
+    assert "In database postgres: GRANT ALTER SYSTEM" in remedy
+    assert "penstock init --grant loader" in remedy
     old = decide(BULK_LOAD, replace(facts, version_num=140_000))
     assert "superuser" in (old.remedy or "")
 

@@ -41,6 +41,10 @@ _COUNTED_STANDBYS = re.compile(r"\s*(?:(?:FIRST|ANY)\s+)?(\d+)\s*\(", re.IGNOREC
 # A password that expires within this time is reported, as in PostgreSQL 19 (password_expiration_warning_threshold).
 _PASSWORD_ENDS_S = 7 * 86_400.0
 
+# Services whose storage makes pages from WAL, whatever fsync and full_page_writes say. Source: Neon's page on
+# compatibility with PostgreSQL ("fsync").
+_OWN_STORAGE = ("neon", "aurora")
+
 # How settings are changed on managed services, where no role may run ALTER SYSTEM.
 _SERVICE_PARAMETERS = {
     "rds": "in the instance's DB parameter group",
@@ -97,7 +101,7 @@ def _judge_standby(standby: StandbyRow) -> Iterator[Diagnosis]:
 def _judge_durability(found: Inspection) -> Iterator[Diagnosis]:
     """Yield findings about settings with which the server can lose committed rows, or which harm loaded tables."""
     for name in ("fsync", "full_page_writes"):
-        if found.value(name) == "off":
+        if found.value(name) == "off" and found.flavour.kind not in _OWN_STORAGE:
             yield warning(
                 "settings",
                 f"{name} is off: a crash may lose or corrupt everything, the ledger included",

@@ -104,8 +104,11 @@ class Timeline:
         self.waits.append((begin_s, sample.at_s, counts))
         if sample.host_busy_cpus is not None:
             self.busy_cpus.append(TimelinePiece(begin_s, sample.at_s, sample.host_busy_cpus))
-        if sample.progress.wal_bytes is not None:
-            self.wal_bytes += self._add(self.wal, "wal", sample.at_s, {None: sample.progress.wal_bytes}, unit=MB)
+        if (wal_bytes := sample.progress.wal_bytes) is not None:
+            if wal_bytes < self._last.get("wal", (0.0, {None: 0}))[1][None]:
+                # A position is no counter that was reset: another server has taken over, which lacked some WAL.
+                del self._last["wal"]
+            self.wal_bytes += self._add(self.wal, "wal", sample.at_s, {None: wal_bytes}, unit=MB)
         self._see_rows(sample)
         self._see_checkpoints(sample)
         self._see_devices(sample)

@@ -469,7 +469,10 @@ def _find_manager(facts: SettingsFacts) -> tuple[str, str] | None:
 
 
 def missing_grants(facts: SettingsFacts, names: list[str]) -> list[str]:
-    """Return the GRANT statements that give the role what it lacks to change the settings named in `names`."""
+    """Return the GRANT statements that give the role what it lacks to change the settings named in `names`.
+
+    Those on views and functions hold in the database where they are run, which must be "postgres".
+    """
     rights = facts.rights
     user = _quote(rights.user)
     refused = [name for name in names if (state := facts.setting(name)) is None or not state.may_alter_system]
@@ -489,8 +492,8 @@ def missing_grants(facts: SettingsFacts, names: list[str]) -> list[str]:
     if not rights.may_reload:
         grants.append(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_reload_conf() TO {user};")
     if not rights.may_record:
-        grants.append(f"In database postgres: {init_command('penstock', rights.user)}")
-    return grants
+        grants.append(init_command("penstock", rights.user))
+    return [f"In database postgres: {grants[0]}", *grants[1:]] if grants else []
 
 
 def _quote(name: str) -> str:

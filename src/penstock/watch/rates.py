@@ -279,7 +279,8 @@ def parse_lsn(value: object) -> int | None:
 
 
 def _subtract(now: int | None, before: int | None) -> int | None:
-    return None if now is None or before is None else now - before
+    """Return the rise of a position. Return None if one is not known, or if it fell: another server has taken over."""
+    return None if now is None or before is None or now < before else now - before
 
 
 class _View(NamedTuple):

@@ -118,7 +118,7 @@ def test_settings_of_rds_are_changed_in_its_parameter_group() -> None:
     samples = committing(commits_per_s=350, wal_bytes=7_700_000, images=0.92, requested=0.1, sessions=8)
     settings = {"max_wal_size": "64MB", "rds.extensions": "aws_s3"}
     found = diagnose(recording_of(samples, settings=settings, cpu_count=16))
-    assert "max_wal_size = '5GB' in the server's parameter group" in found[0].remedy
+    assert "max_wal_size = 5120 (MB) in the server's parameter group" in found[0].remedy
     assert "commit_delay = 10000 in the server's parameter group" in found[1].remedy
     assert "ALTER SYSTEM" not in "".join(each.remedy for each in found)
 

@@ -5,13 +5,14 @@
 -- Segments are archived in order. If the last attempt failed, its segment is the first that is not archived. If the
 -- last attempt succeeded, this is the segment after it. A segment's name is the timeline, and then the high and the low
 -- part of the segment's number (XLogFileName in xlog_internal.h).
+\set hides_lsn `cat parts/hides_lsn.sql`
 SELECT a.archived_count AS archived,
        a.failed_count AS failed,
        pg_catalog.date_part('epoch', a.last_archived_time) AS last_archived_at_s,
        pg_catalog.date_part('epoch', a.last_failed_time) AS last_failed_at_s,
        a.last_failed_wal AS last_failed,
        CASE
-           WHEN l.name ~ '^[0-9A-F]{24}$' AND NOT pg_catalog.pg_is_in_recovery()
+           WHEN l.name ~ '^[0-9A-F]{24}$' AND NOT pg_catalog.pg_is_in_recovery() AND NOT :hides_lsn
            THEN GREATEST(
                     0,
                     pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), '0/0')

@@ -4,6 +4,7 @@
 --
 -- A logical slot keeps WAL from restart_lsn on, although its consumer may have confirmed later WAL already. Since
 -- PostgreSQL 17, a standby can copy its primary's slots. Nobody uses the copies, and nobody may drop them.
+\set hides_lsn `cat parts/hides_lsn.sql`
 SELECT s.slot_name::text AS name,
        s.slot_type AS kind,
        s.database::text AS database,
@@ -15,6 +16,7 @@ SELECT s.slot_name::text AS name,
   FROM pg_catalog.pg_replication_slots AS s
  CROSS JOIN (
            SELECT CASE
+                      WHEN :hides_lsn THEN NULL
                       WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
                       ELSE pg_catalog.pg_current_wal_lsn()
                   END AS lsn

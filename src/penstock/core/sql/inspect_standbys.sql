@@ -3,6 +3,7 @@
 -- psql -f inspect_standbys.sql
 --
 -- pg_receivewal replays nothing, so its lag is that of its flush position.
+\set hides_lsn `cat parts/hides_lsn.sql`
 SELECT r.pid,
        r.application_name AS name,
        pg_catalog.host(r.client_addr) AS address,
@@ -10,6 +11,7 @@ SELECT r.pid,
        r.sync_state,
        pg_catalog.pg_wal_lsn_diff(
            CASE
+               WHEN :hides_lsn THEN NULL
                WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_receive_lsn()
                ELSE pg_catalog.pg_current_wal_lsn()
            END,

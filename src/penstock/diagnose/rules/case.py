@@ -163,10 +163,13 @@ def _remark_pooler(what: str, name: str) -> str:
     return " (a pooler; its clients have no other name here)" if what == "application" and _POOLER.search(name) else ""
 
 
-def change_setting(header: RecordingHeader, name: str, value: str) -> str:
-    """Return how to change a setting for the whole server. On RDS no role may run ALTER SYSTEM."""
+def change_setting(header: RecordingHeader, name: str, value: str, *, in_group: str | None = None) -> str:
+    """Return how to change a setting for the whole server. On RDS no role may run ALTER SYSTEM.
+
+    `in_group` is the value as a parameter group takes it, the number alone, and its unit; by default `value`.
+    """
     if "rds.extensions" in header.settings:
-        return f"{name} = {value} in the server's parameter group"
+        return f"{name} = {in_group or value} in the server's parameter group"
     change = f"ALTER SYSTEM SET {name} = {value}, and SELECT pg_reload_conf()"
     return f"{change}, unless Patroni, an operator or a cloud service manages settings"
 

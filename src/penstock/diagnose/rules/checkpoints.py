@@ -100,7 +100,7 @@ class Checkpoints:
         if code == "checkpoints-forced":
             advice = self._advise_size(case, size_gib)
         else:
-            change = change_setting(case.header, name, "'15min'")
+            change = change_setting(case.header, name, "'15min'", in_group="900 (seconds)")
             advice = f"Raise checkpoint_timeout: {change}."
         # Without images, the flush of a short commit is shorter, but not gone.
         short = 1 - (self._io.data.seconds + self._io.long.seconds) / (part.seconds or 1.0)
@@ -116,7 +116,7 @@ class Checkpoints:
         size_gib = needed_gib if free is None else min(needed_gib, free // 4 // GIB)
         if size_gib * GIB <= now:
             return "The disk of pg_wal has too little room for a larger max_wal_size: enlarge it first."
-        change = change_setting(case.header, "max_wal_size", f"'{size_gib}GB'")
+        change = change_setting(case.header, "max_wal_size", f"'{size_gib}GB'", in_group=f"{size_gib * 1024} (MB)")
         return (
             "For good, a size that is not reached before checkpoint_timeout at this rate of WAL, up to 64GB, as far as "
             f"the disk of pg_wal has room for it: {change}. For some hours: "
