@@ -60,6 +60,8 @@ if TYPE_CHECKING:
         (["load", "a.csv", "--into", "t", "--plan", "--check"], "--plan and --check cannot be used together"),
         (["load", "a.csv", "--into", "t", "--to", "x", "--pg-bin", "y"], "--pg-bin is for the embedded server only"),
         (["load", "job.toml", "--into", "t"], "--into cannot be used with a job file"),
+        (["resume"], "missing argument 'ID|latest'"),
+        (["resume", "0a1b2c3d", "4e5f6a7b"], "got unexpected extra argument(s) (4e5f6a7b)"),
         (["server", "stop", "--mode", "bogus"], "invalid value for --mode: "),
         (["demo", "--scale", "0"], "scale must be greater than zero"),
         (["server", "halt"], "no such command 'halt'"),

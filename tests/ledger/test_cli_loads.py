@@ -321,6 +321,18 @@ def test_load_whose_rows_are_known_to_be_gone_is_forgotten(
     assert penstock("loads", "forget", done["load_id"], "--to", database18).code == 0
 
 
+def test_load_with_rejected_records_is_forgotten_once_they_are_discarded(penstock: Run, database18: str) -> None:
+    """Of a pipe, the ledger has the only copy."""
+    Loads(database18).execute("CREATE TABLE t (a int)")
+    piped = run_process("load", "-", "--into", "t", "--on-error", "reject", "--to", database18, stdin="a\n1\nx\n")
+    assert piped.code == 3
+    forget = ["loads", "forget", "latest", "--keep-rows", "--to", database18]
+    refused = penstock(*forget)
+    assert (refused.code, "1 rejected record, which the ledger would lose" in refused.err) == (6, True)
+    assert penstock("rejects", "latest", "--discard", "--to", database18).code == 0
+    assert penstock(*forget).code == 0
+
+
 def test_load_that_was_cut_short_is_forgotten_with_its_rows_told(
     penstock: Run, database18: str, cut_short: str
 ) -> None:

@@ -72,6 +72,13 @@ class TextCommand(typer.core.TyperCommand):
                 ctx.params[param.name] = param.default if value is None else value
             elif param.name in values:
                 param.handle_parse_result(ctx, values, rest)
+        if not ctx.resilient_parsing:
+            if rest:
+                ctx.fail(f"Got unexpected extra argument(s) ({' '.join(rest)})")
+            for param in self.get_params(ctx):
+                # A load without sources has a message of its own.
+                if param.required and param.nargs == 1 and ctx.params.get(param.name or "") is None:
+                    ctx.fail(f"Missing argument '{param.metavar}'.")
         ctx.args = rest
         return rest
 

@@ -17,6 +17,7 @@ from penstock.cli.output import remember_target, show_warning
 from penstock.core.values.job import LOAD_KINDS, TARGET_KINDS, Access, Housekeeping
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import NAMES, OptionError, option_fields, option_of, pick
+from penstock.core.values.source import is_signed
 from penstock.core.words import hide_secrets
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ TARGET_OPTIONS = {name: field for kind in TARGET_KINDS for name, field in option
 LOAD_OPTIONS = {name: field for kind in LOAD_KINDS for name, field in option_fields(kind).items()}
 _OPTIONS = TARGET_OPTIONS | LOAD_OPTIONS
 
-# SERVER has the options that name the server and the way to connect. LEDGER also has the options for the ledger's
-# place.
+# SERVER has the options that name the server and the way to connect. LEDGER also has those by which a load may have
+# reached its server and ledger.
 SERVER = ("to", "role", "iam_auth", "tunnel")
-LEDGER = (*SERVER, "read_write", "ledger_schema")
+LEDGER = ("to", "pg_bin", *SERVER[1:], "read_write", "ledger_schema")
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -206,7 +207,7 @@ def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:
 
     Raises UsageError if `to` is not a connection string.
     """
-    if any(hide_secrets(source) != source for source in sources):
+    if any(hide_secrets(source) != source or is_signed(source) for source in sources):
         show_warning(
             Notice(
                 code="secret-visible",

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.core.errors import PenstockError
+from penstock.core.values.diagnosis import Diagnosis
 from penstock.core.values.job import TARGET_KINDS
 from penstock.core.values.notice import Notice
 from penstock.core.values.options import Option, option_fields, option_of
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 # Matches two kinds of commands: those that find a load, a change or a lease, with a load's id or the word ID behind
-# them, and those that load. Commands that name their server or ledger already do not match.
+# them, and those that load. Commands that name their server already do not match. The second group tells whether a
+# command names its ledger.
 _COMMAND = re.compile(
-    r"\bpenstock (resume|retry|verify|undo|rejects|repair|loads(?: show| forget| prune)?|settings (?:restore|leases)"
+    r"\bpenstock (resume|retry|verify|undo|rejects|repair|loads(?: show| forget| prune)?+|settings (?:restore|leases)"
     r"|load(?= --into ))\b"
-    r"(?: (?:ID\b|[0-9a-f][0-9a-f-]{7,}))?+(?! --(?:to|role|tunnel|ledger-schema|iam-auth)\b)"
+    r"(?: (?:ID\b|[0-9a-f][0-9a-f-]{7,}))?+"
+    r"(?!(?: --ledger-schema (?:'[^']*'|\S+))? --(?:to|pg-bin|role|tunnel|iam-auth)\b)((?= --ledger-schema\b))?"
 )
 
 # Matches an option and its value. The value is in quotes, contains = or a comma, has only capitals and digits, is a
@@ -83,6 +86,11 @@ def complete_commands(text: str) -> str:
     'Resume with: penstock resume 0a1b2c3d4e --to dbname=shop --ledger-schema own.'
     >>> complete_commands("run penstock settings restore")
     'run penstock settings restore --to dbname=shop'
+    >>> complete_commands(complete_commands("run penstock loads forget 0a1b2c3d4e --keep-rows"))
+    'run penstock loads forget 0a1b2c3d4e --to dbname=shop --ledger-schema own --keep-rows'
+    >>> remember_target({"pg_bin": "/opt/16/bin"})
+    >>> complete_commands("See penstock loads.")
+    'See penstock loads --pg-bin /opt/16/bin.'
     >>> remember_target({})
     >>> complete_commands("See penstock loads.")
     'See penstock loads.'
@@ -97,7 +105,7 @@ def complete_commands(text: str) -> str:
         text = _OPTION.sub(_spell, _WHOLE.sub(_name_keys, text))
     if not _named or "penstock " not in text:
         return text
-    return _COMMAND.sub(lambda found: f"{found[0]}{_compose(found[1])}", text)
+    return _COMMAND.sub(lambda found: found[0] + _compose(found[1], is_schema_named=found[2] is not None), text)
 
 
 def _name_keys(found: re.Match[str]) -> str:
@@ -123,13 +131,15 @@ def _spell(found: re.Match[str]) -> str:
     return f"{name} = {value}" if value[0] == "'" else f'{name} = "{value}"'
 
 
-def _compose(command: str) -> str:
-    to, schema, has_ledger = _named.get("to"), _named.get("ledger_schema"), not command.startswith("settings")
+def _compose(command: str, *, is_schema_named: bool) -> str:
+    has_ledger = not command.startswith("settings")
+    to, schema, bin_dir = _named.get("to"), _named.get("ledger_schema"), _named.get("pg_bin")
     words = {
         "--to": None if to is None else _without_secrets(to),
+        "--pg-bin": str(bin_dir) if bin_dir is not None and has_ledger else None,
         "--role": _named.get("role"),
         "--tunnel": _named.get("tunnel"),
-        "--ledger-schema": schema if has_ledger and schema != "penstock" else None,
+        "--ledger-schema": schema if has_ledger and not is_schema_named and schema != "penstock" else None,
     }
     flag = " --iam-auth" if _named.get("iam_auth") else ""
     more = "".join(f" {shlex.quote(word)}" for word in _named.get("load", ()) if command == "load")
@@ -172,8 +182,12 @@ def begin_output() -> None:
 
 def note_warning(notice: Notice) -> None:
     """Keep a printed warning for `shown_warnings`: --json prints it too, and --warnings error checks for it."""
+    _written.warnings.append(_complete_notice(notice))
+
+
+def _complete_notice(notice: Notice) -> Notice:
     hint = None if notice.hint is None else complete_commands(notice.hint)
-    _written.warnings.append(replace(notice, message=complete_commands(notice.message), hint=hint))
+    return replace(notice, message=complete_commands(notice.message), hint=hint)
 
 
 def shown_warnings() -> list[Notice]:
@@ -226,12 +240,20 @@ def compose_json(result: Mapping[str, object] | DataclassInstance) -> str:
 
 
 def _to_json(value: Any) -> object:
-    """Convert a value of a type that JSON does not have: a dataclass, a time, a path or a set."""
+    """Convert a value of a type that JSON does not have: a dataclass, a time, a path or a set.
+
+    Commands in warnings and diagnoses are completed.
+    """
     if isinstance(value, (datetime, Path)):
         return value.isoformat() if isinstance(value, datetime) else str(value)
     if isinstance(value, frozenset):
         return sorted(value)
-    return value.as_item() if isinstance(value, Notice) else to_fields(value)
+    if isinstance(value, Notice):
+        return _complete_notice(value).as_item()
+    found = to_fields(value)
+    if isinstance(value, Diagnosis) and value.remedy is not None:
+        found["remedy"] = complete_commands(value.remedy)
+    return found
 
 
 def to_fields(value: DataclassInstance) -> dict[str, object]:

@@ -17,6 +17,7 @@ from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import in_transaction, translate_errors
 from penstock.core.errors import TargetError, UsageError
 from penstock.core.sql import fetch_one, fetch_rows, run_query
+from penstock.core.units import count_nouns
 from penstock.core.values.accounts import UnreadableObject
 from penstock.core.values.names import parse_table_name
 from penstock.ledger.locks import compose_query, find_lock_holder, find_workers, try_lock_here
@@ -115,16 +116,30 @@ def list_objects(connection: Connection, schema: str, load_id: str) -> list[Obje
 def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
     """Remove a load and its staging and replacement tables. Return how many of its rows stay in each table.
 
-    Raises TargetError if the load is running, if rows may stay and `keeps_rows` is false, or if it is another role's
-    load. Raises ServerError.
+    Raises TargetError if the load is running, if rows may stay and `keeps_rows` is false, if it has rejected records,
+    or if it is another role's load. Raises ServerError.
     """
     with in_transaction(connection, "removing a load from the ledger"):
         rights = hold_load(connection, schema, load_id, "forget")
         staying = find_staying(connection, schema, load_id)
         if staying and not keeps_rows:
             raise _has_rows(load_id, staying)
+        _refuse_rejects(connection, schema, load_id)
         remove_load(connection, schema, rights)
     return staying
+
+
+def _refuse_rejects(connection: Connection, schema: str, load_id: str) -> None:
+    """Raise TargetError if the ledger has rejected records of a load, which of a pipe may be the only copy."""
+    query = compose_query("SELECT pg_catalog.count(*) FROM ONLY {rejects} WHERE load = %s", schema)
+    with translate_errors("counting rejected records"):
+        (count,) = fetch_one(connection, query, [load_id])
+    if count:
+        raise TargetError(
+            f"load {load_id} has {count_nouns(count, 'rejected record')}, which the ledger would lose",
+            hint=f"If they are needed, write them to a file with penstock rejects {load_id} --reject-file PATH. "
+            f"Then run penstock rejects {load_id} --discard, and forget the load.",
+        )
 
 
 def remove_load(connection: Connection, schema: str, rights: LoadRights) -> None:

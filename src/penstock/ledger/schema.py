@@ -31,7 +31,7 @@ from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_names, fetch_rows, read_statements, send_query
 from penstock.core.values.diagnosis import Diagnosis, note, refuse
 from penstock.core.values.job import Housekeeping
-from penstock.core.values.names import upgrade_command
+from penstock.core.values.names import init_command, upgrade_command
 from penstock.core.values.server import LedgerRights
 from penstock.ledger.committed import BE_DURABLE
 from penstock.ledger.locks import TABLES
@@ -61,7 +61,7 @@ def naming_ledger(schema: str) -> Iterator[None]:
     except TargetError as error:
         if error.sqlstate == "42501":
             error.hint = f"The ledger in schema {schema} is not granted to this role: have the database's owner run "
-            error.hint += "penstock init --grant ROLE."
+            error.hint += f"{init_command(schema, 'ROLE')}."
         raise
 
 

@@ -41,8 +41,8 @@ class LoadWatch:
         self._server = server
         self._house = house
         self._path = house.record
-        is_scarce = server.free_connections < plan.sessions.maximum + _SPARE_CONNECTIONS
-        self._is_on = not house.no_record and not is_scarce and bool(plan.targets)
+        self._is_scarce = server.free_connections < plan.sessions.maximum + _SPARE_CONNECTIONS
+        self._is_on = not house.no_record and not self._is_scarce and bool(plan.targets)
         self._header: RecordingHeader | None = None
         self._examination: Examination | None = None
         # Samples that are not examined yet. If a load gets no verdict, its samples are never examined.
@@ -55,6 +55,8 @@ class LoadWatch:
         cannot be written.
         """
         if not self._is_on:
+            if self._path is not None and self._is_scarce:
+                on_notice("the server has few free connections: the load goes on without a recording")
             return self._judge(load(), is_sampled=False)
         beside = SamplerThread(
             self._open_sampler,

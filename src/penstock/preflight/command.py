@@ -5,12 +5,20 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.options import LOAD_OPTIONS, TARGET_OPTIONS, Json, takes
-from penstock.cli.output import WOULD_NOT_LOAD, shows_colours, write_drawn, write_result
+from penstock.cli.output import (
+    WOULD_NOT_LOAD,
+    complete_commands,
+    remember_target,
+    shows_colours,
+    write_drawn,
+    write_result,
+)
 from penstock.core.errors import UsageError
 from penstock.core.values.diagnosis import describe_diagnosis
 from penstock.core.words import WIDTH, hang, visible
@@ -51,6 +59,7 @@ def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
         raise UsageError("--for needs a table", hint="Name the table to load into with --into.")
     from penstock.api.functions import examine
 
+    remember_target(options)
     others = {name: value for name, value in options.items() if name != "to"}
     found = examine(options.get("into"), sources or (), to=options.get("to"), options=others)
     planned = found.planned
@@ -100,7 +109,9 @@ def render(
     )
     lines = [visible(line).rstrip() for name, text in facts for line in hang(f"{name:{subjects}}  ", text, width)]
     lines.append("")
-    for found in findings:
+    for finding in findings:
+        remedy = finding.remedy
+        found = finding if remedy is None else replace(finding, remedy=complete_commands(remedy))
         first, *others = describe_diagnosis(found, f"{found.severity:{severities}}  {found.code:{codes}}  ", width)
         severity, rest = first[: len(found.severity)], first[len(found.severity) :]
         lines += [_colour(severity, _COLOURS[found.severity]) + visible(rest), *map(visible, others)]

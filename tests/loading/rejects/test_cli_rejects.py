@@ -265,6 +265,19 @@ def test_stopped_load_is_resumed_rejecting(penstock: Run, database18: str, numbe
     assert (finished.code, rows(database18)) == (3, [1, 4])
 
 
+@pytest.mark.part("rest")
+def test_reject_file_of_a_load_that_has_not_ended_is_said_to_be_early(
+    penstock: Run, database18: str, numbers: str, tmp_path: Path
+) -> None:
+    """What resumes the load may reject other records, and a retry pairs records by their place."""
+    command = ["rejects", "latest", "--reject-file", str(tmp_path / "bad.csv"), "--to", database18]
+    penstock("load", numbers, "--into", "t", "--on-error", "reject", "--to", database18)
+    assert "has not ended" not in penstock(*command).err
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("UPDATE penstock.loads SET state = 'running'")
+    assert "the load has not ended: when it has, write the file again" in penstock(*command).err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

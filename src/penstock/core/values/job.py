@@ -360,7 +360,8 @@ class LoadRules:
         "keep",
         words(TriggerRule),
         "disable turns off the table's own triggers that the load would fire, and restores each after the load; "
-        "meanwhile they do not fire for other sessions either. Needs the table's owner (default: keep).",
+        "meanwhile they do not fire for other sessions either. Those of a partition that is attached meanwhile do. "
+        "Needs the table's owner (default: keep).",
     )
     autovacuum: AutovacuumRule = _table(
         "keep",

@@ -204,7 +204,7 @@ class LoadCommand:
         keep_freed_memory()
         access, house = request.access, request.housekeeping
         # The names of the server and the ledger are known by themselves, and a recording is a new file.
-        more = spell_options(replace(access, to=None, role=None, tunnel=None, iam_auth=False))
+        more = spell_options(replace(access, to=None, pg_bin=None, role=None, tunnel=None, iam_auth=False))
         more += spell_options(replace(house, ledger_schema=Housekeeping().ledger_schema, record=None))
         remember_target(asdict(access) | {"ledger_schema": house.ledger_schema, "load": more})
         connect = connect_to(**asdict(request.access))
@@ -316,7 +316,7 @@ def _refuse_late(warnings: Sequence[Notice], plan: LoadPlan) -> None:
         raise typer.Exit(UsageError.exit_code)
 
 
-@takes(("to", *RESUME))
+@takes(("to", "pg_bin", *RESUME))
 def resume(load_id: UnfinishedId, quiet: QuietLoad = False, as_json: Json = False, **options: Any) -> None:
     """Resume a load that was cut short. Any host that reads the same sources can do so.
 

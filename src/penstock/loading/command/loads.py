@@ -215,8 +215,8 @@ def prune(older_than: OlderThan, as_json: Json = False, **options: Any) -> None:
 def forget(load_id: NewestId, keep_rows: KeepRows = False, **options: Any) -> None:
     """Remove a load from the ledger, and the tables created for it. Its objects then count as not loaded.
 
-    A running load is refused. A load that has rows in its tables, or of which row triggers skipped records, is refused
-    without --keep-rows.
+    A running load is refused, and so is one with rejected records (penstock rejects ID --discard deletes them). A load
+    that has rows in its tables, or of which row triggers skipped records, is refused without --keep-rows.
     """
     with open_ledger(options) as view:
         whole_id = view.find_newest(load_id, removable=True)

@@ -112,11 +112,15 @@ def rejects(load_id: RejectingId, discard: Discard = False, as_json: Json = Fals
             return
         causes = view.rejects(whole_id)
         paths = view.write_rejects(whole_id, Path(options["reject_file"])) if "reject_file" in options else []
+        is_open = bool(paths) and view.load(whole_id)[0].state != "complete"
     if as_json:
         write_result(head | {"causes": [cause_object(cause) for cause in causes]})
     else:
         write_result(describe_causes(causes, load_id=whole_id, on_server=on_server))
-    note_reject_files(paths, Messages())
+    messages = Messages()
+    note_reject_files(paths, messages)
+    if is_open:
+        messages.note("the load has not ended: when it has, write the file again before you correct records in it")
 
 
 File = Annotated[
