@@ -20,7 +20,7 @@ from penstock.temp.usage.values import (
 from penstock.temp.view import describe_usage
 
 
-def use(query: str, *, local: int = 0) -> StatementUse:
+def use(query: str, *, local: int = 0, temp: int = 20 * 1024 * 1024) -> StatementUse:
     return StatementUse(
         database="d",
         role="r",
@@ -30,12 +30,20 @@ def use(query: str, *, local: int = 0) -> StatementUse:
         total_exec_time_ms=1.0,
         rows=0,
         temp_read_bytes=0,
-        temp_written_bytes=20 * 1024 * 1024,
+        temp_written_bytes=temp,
         local_read_bytes=0,
         local_written_bytes=local,
         temp_read_time_ms=None,
         temp_write_time_ms=None,
     )
+
+
+def test_what_only_writes_temporary_tables_does_not_spill_its_sort() -> None:
+    """As a query over a function that fills them: less work_mem would make the sort spill."""
+    sort = {"Node Type": "Sort", "Sort Key": ["a"], "Plans": [{"Node Type": "Function Scan"}]}
+    found = find_use_case(use("SELECT * FROM report() ORDER BY 1", local=8192, temp=0), sort, memory_bytes=None)
+    assert found.names == ("temporary table",)
+    assert "temp_buffers" in found.remedy
 
 
 @pytest.mark.parametrize(("busy", "is_little"), [(0.01, True), (0.95, False)])

@@ -232,6 +232,14 @@ def test_given_volumes_take_the_place_of_the_articles() -> None:
     assert [step.published_s for step in steps[:2]] == [None, None]
 
 
+@pytest.mark.parametrize("volume", ["gp2:250GiB", "unlimited"])
+def test_volumes_without_fixed_limits_are_refused(volume: str) -> None:
+    """A bucket of bursts does not scale; a spent one has the rate of its size."""
+    with pytest.raises(UsageError, match="has no fixed limits to scale"):
+        choose_steps([volume])
+    assert choose_steps(["gp2:250GiB:spent"])[0].volume == "gp2:250GiB:spent"
+
+
 def test_options_that_cannot_go_together_are_refused() -> None:
     """A server of the user has its own volumes; a volume has a form, and limits."""
     with pytest.raises(UsageError, match="--volume needs a topology"):

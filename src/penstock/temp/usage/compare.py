@@ -176,8 +176,9 @@ def find_use_case(use: StatementUse, plan: Plan, *, memory_bytes: int | None = N
 
     `memory_bytes` is the memory of the server's machine, None if it is not known.
     """
-    names = list(dict.fromkeys(_read_plan(plan)))
-    if use.local_written_bytes and "temporary table" not in names:
+    # Without temporary files, no node of the plan has spilled.
+    names = list(dict.fromkeys(_read_plan(plan))) if use.temp_written_bytes or use.temp_read_bytes else []
+    if (use.local_written_bytes or use.local_read_bytes) and "temporary table" not in names:
         names.append("temporary table")
     keys = [str(key) for node in walk_nodes(plan) for key in node.get("Sort Key", ())]
     # An index could provide the order of columns. A key with a parenthesis is an expression and may be an aggregate,

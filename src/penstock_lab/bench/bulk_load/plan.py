@@ -152,7 +152,7 @@ _IMPORTS = (
         volume=PROVISIONED,
         published_s=44,
         published="a gain from 57 to 44 s, where 57 s are those of seven files in parallel",
-        differs="max_wal_size by the WAL that penstock expects, the article 4 GB",
+        differs="max_wal_size 4 GB, on RDS by the WAL that penstock expects; the article 4 GB",
     ),
     BulkLoadStep(
         name="seven files in turn, bulk-load",
@@ -334,12 +334,17 @@ def choose_steps(volumes: Sequence[str] | None) -> tuple[BulkLoadStep, ...]:
     """Return all steps, each on its own volume. With `volumes`, return steps on these, as `lab up --volume` takes them.
 
     With `volumes`, a step on each of them imports one file. The steps that load seven files are all on the last of
-    them. Raises UsageError if a volume is malformed.
+    them. Raises UsageError if a volume is malformed, or has no fixed limits.
     """
     if volumes is None:
         return STEPS
     for volume in volumes:
-        parse_volume(volume)
+        throttle = parse_volume(volume).throttle
+        if throttle is None or throttle.burst_iops is not None:
+            raise UsageError(
+                f'"{volume}" has no fixed limits to scale',
+                hint="Name a volume with IOPS; of gp2 with a burst the spent one, such as gp2:250GiB:spent.",
+            )
     singles = (_on_own_storage(f"one file, {volume}", volume) for volume in volumes)
     return (*singles, *(replace(step, volume=volumes[-1]) for step in STEPS if not step.is_one_file))
 

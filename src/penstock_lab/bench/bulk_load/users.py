@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.connect.conninfo import parse_conninfo
 from penstock.core.connect.endpoints import is_rds_endpoint
-from penstock.core.errors import AwsError, TargetError
+from penstock.core.errors import AwsError, PenstockError, TargetError
 from penstock.embedded.installations import default_installation
 from penstock.embedded.server import format_conninfo
 from penstock.loading.imports.route import RouteFacts, await_answer, begin_asking, find_lack, roles_of
@@ -89,8 +89,13 @@ def _offered(
     try:
         for file in files:
             say(f"uploading {file.path.name}")
-            folder.upload(file.path)
+            # Ctrl-C arrives when the upload is complete.
             uploaded.append(file)
+            try:
+                folder.upload(file.path)
+            except PenstockError:
+                uploaded.pop()
+                raise
         yield {file.table: S3Object(bucket=bucket, key=f"{prefix}/{file.path.name}", region=region) for file in files}
     finally:
         for file in uploaded:
