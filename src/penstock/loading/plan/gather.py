@@ -134,16 +134,12 @@ def _gather_target(
     if facts is not None and stores:
         check_loadable(facts, user=server.user, foreign_partitions=find_foreign_partitions(connection, facts))
     unknown, may_be_loaded = objects, False
-    depends_on_files = target.types != "text" or target.add_columns
-    # A table that is emptied or replaced, and a sync, are loaded from all files each time.
-    is_each_time = target.landing.is_fresh or target.landing.deletes
-    if facts is not None and ledger_schema is not None and not is_each_time:
-        by_version = loads_changed and depends_on_files
-        found = _find_unknown(target, objects, facts, connection, ledger_schema, refuse_changed, by_version=by_version)
+    if facts is not None and ledger_schema is not None and not _is_loaded_each_time(target):
+        found = _find_unknown(target, objects, facts, connection, ledger_schema, refuse_changed, newer=loads_changed)
         # If there is only one object, it is the sample. Whether it is loaded is decided when the load begins.
-        if len(objects) > 1 or depends_on_files:
-            unknown = found
-        may_be_loaded = not unknown or (len(objects) == 1 and not depends_on_files and not objects[0].is_pipe)
+        is_only_sample = len(objects) == 1 and not _depends_on_files(target)
+        unknown = objects if is_only_sample else found
+        may_be_loaded = not unknown or (is_only_sample and not objects[0].is_pipe)
     try:
         sample = _sample_first(unknown or objects, objects, target.dialect, sources)
     except SourceError as error:
@@ -158,7 +154,7 @@ def _gather_target(
             on_notice(notice)
         return None
     notices += find_format(sample, target.dialect).find_notices(sample, target, facts, sources)
-    lines = _count_lines(sample, objects, target, sources) if target.landing.is_fresh else None
+    lines = _count_lines(sample, objects, target, sources) if _loses_rows(target, facts, connection) else None
     return TargetInput(
         job=target,
         objects=objects,
@@ -167,8 +163,18 @@ def _gather_target(
         notices=tuple(notices),
         may_be_loaded=may_be_loaded,
         unloaded=unknown,
-        lines_before_emptying=lines if lines is not None and _loses_rows(target, facts, connection) else None,
+        lines_before_emptying=lines,
     )
+
+
+def _depends_on_files(target: TargetJob) -> bool:
+    """Return whether columns, or their types, are found in all files that are loaded."""
+    return target.types != "text" or target.add_columns
+
+
+def _is_loaded_each_time(target: TargetJob) -> bool:
+    """Return whether all files are loaded each time: into a table that is emptied or replaced, and for a sync."""
+    return target.landing.is_fresh or target.landing.deletes
 
 
 def _loses_rows(target: TargetJob, facts: TableFacts | None, connection: Connection) -> bool:
@@ -204,12 +210,14 @@ def _find_unknown(
     ledger_schema: str,
     refuse_changed: Callable[..., None] | None,
     *,
-    by_version: bool,
+    newer: bool,
 ) -> tuple[SourceObject, ...]:
-    """Return the objects that no complete load has loaded with their present size, or version with `by_version`.
+    """Return the objects that no complete load has loaded with their present size.
 
-    Returns all objects if the role may not read the ledger. Raises TargetError.
+    `newer` says whether newer versions are loaded. Objects that are looked at for columns or types are then compared by
+    their version. Returns all objects if the role may not read the ledger. Raises TargetError.
     """
+    by_version = newer and _depends_on_files(target)
     items = [
         ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)
         for number, source in enumerate(objects)
