@@ -344,6 +344,26 @@ def test_a_table_whose_files_are_all_loaded_keeps_its_indexes(loads: Loads, path
     assert [(each.table, each.name) for each in indexes_of(outcome).rebuilt] == [("public.u", "u_pkey")]
 
 
+def test_a_load_that_widens_and_drops_is_attempted_again(loads: Loads, path: Path) -> None:
+    """What it has altered is no reason to refuse: the indexes that are dropped are its own."""
+    loads.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; INSERT INTO t VALUES (1, 'x')")
+    path.write_text("a,b\n" + "".join(f"{n},x{n}\n" for n in range(20)) + "3000000000,y\n")
+    ended: list[int] = []
+
+    def end_sessions(number: int) -> None:
+        # Behind the look at all values, and behind the steps before the rows.
+        if not ended and loads.indexes() == []:
+            ended.append(number)
+            loads.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND pid <> pg_backend_pid() AND application_name LIKE 'penstock%'"
+            )
+
+    loads.at_piece = end_sessions
+    outcome = loads.run(replace(target(path), types="widen"), rules=replace(REBUILD, retry_for=30.0))
+    assert (outcome.rows, len(ended), loads.indexes()) == (21, 1, ["i"])
+
+
 def test_no_column_gets_another_type_while_its_index_is_dropped(loads: Loads, path: Path) -> None:
     """The server would allow it, and the index or key could never be made again as it was."""
     die_while_loading(loads, path)

@@ -33,7 +33,7 @@ from penstock.loading.land.context import LandingContext, TargetLanding
 from penstock.loading.plan.identity import digest
 from penstock.loading.types.alter import alter_table
 from penstock.loading.values.objects import PlannedObject
-from penstock.loading.values.plan import TargetPlan
+from penstock.loading.values.types import ColumnChange
 
 
 @slotted
@@ -222,23 +222,29 @@ class ClaimWriter:
         for target in {target.table: target for target in self._plan.targets if target.changes}.values():
             facts = target.facts
             if facts is not None:
-                self._refuse_dropped(target, facts)
                 with_lock_retries(
                     self._connection,
-                    partial(alter_table, self._connection, facts.name, facts.oid, target.changes),
+                    partial(
+                        alter_table,
+                        self._connection,
+                        facts.name,
+                        facts.oid,
+                        target.changes,
+                        partial(self._refuse_dropped, facts),
+                    ),
                     relations=[facts.oid],
                     deadline_s=self._plan.job.rules.retry_for,
                     on_blocked=telling_once(self._tools.notice, f"alter table {facts.name}"),
                 )
 
-    def _refuse_dropped(self, target: TargetPlan, facts: TableFacts) -> None:
+    def _refuse_dropped(self, facts: TableFacts, missing: Sequence[ColumnChange]) -> None:
         """Raise TargetError if columns get other types while dropped indexes or keys may need the present ones."""
-        if facts.oid not in self._facts.found.changed_by or all(change.was is None for change in target.changes):
+        if facts.oid not in self._facts.found.changed_by or all(change.was is None for change in missing):
             return
         changes = read_changes(self._connection, self._ledger.schema, target_oid=facts.oid)
         if any(change.kind in PART_KINDS and not change.is_copied for change in changes):
             raise TargetError(
-                f'columns of table "{target.table}" cannot get other types now',
+                f'columns of table "{facts.name}" cannot get other types now',
                 detail="A load has dropped indexes or keys, which are not restored yet.",
                 hint="Run penstock repair when no load into the table runs, and then the load again.",
             )

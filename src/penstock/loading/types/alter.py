@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from psycopg import sql
 
@@ -26,10 +26,17 @@ def find_dependents(connection: Connection, oid: int, column: str) -> list[str]:
         return fetch_names(connection, "loading/dependents", oid=oid, name=column)
 
 
-def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequence[ColumnChange]) -> None:
+def alter_table(
+    connection: Connection,
+    name: TableName,
+    oid: int,
+    changes: Sequence[ColumnChange],
+    check: Callable[[Sequence[ColumnChange]], None] = lambda _: None,
+) -> None:
     """Add columns to a table and change types of columns, by one ALTER TABLE. Skip changes that are made already.
 
-    `oid` is the OID that the table had when the changes were planned. Takes an ACCESS EXCLUSIVE lock, also on
+    `oid` is the OID that the table had when the changes were planned. `check` is called with the changes that are not
+    made yet, and may raise TargetError. Takes an ACCESS EXCLUSIVE lock, also on
     partitions, until the caller's transaction ends. If a type is changed, PostgreSQL may rewrite the table. The role
     must own the table. Raises OtherTableError if the name belongs to another table, or if a column has another number
     than planned, TargetError, ServerError.
@@ -44,6 +51,7 @@ def alter_table(connection: Connection, name: TableName, oid: int, changes: Sequ
             raise _changed(name)
         if not missing:
             return
+        check(missing)
         connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ").join(map(_compose, missing))))
         columns = _read_columns(connection, oid)
         if not all(_is_made(change, columns, oids, name) for change in missing):
