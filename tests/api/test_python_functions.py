@@ -158,6 +158,7 @@ def test_options_may_be_given_as_they_are_typed_or_as_values(database18: str, tm
     # The session's time zone is another one than this machine's.
     elsewhere = make_conninfo(database18, options="-c timezone=Pacific/Honolulu")
     assert penstock.loads(to=elsewhere, since=datetime.now() - timedelta(hours=1)) == [record]  # noqa: DTZ005
+    assert penstock.loads(to=elsewhere, since=datetime.min) == [record]  # noqa: DTZ901
     bad.write_text("2;b\n")
     assert penstock.retry(record.load_id[:8], bad, to=database18).left == 0
     assert Loads(database18).rows() == [(1, "a"), (2, "b")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import os
 import re
 import sys
@@ -233,8 +234,8 @@ def _refuse_cut_response(source: object, *, name: str) -> None:
     """Raise SourceError if a response of urllib ended early: its `read` returns no bytes then, and raises nothing."""
     # Who has a response has imported its module.
     client, response = sys.modules.get("http.client"), source
-    while (inner := getattr(response, "buffer", None) or getattr(response, "raw", None)) is not None:
-        response = inner
+    while isinstance(response, (io.TextIOWrapper, io.BufferedReader)):
+        response = response.buffer if isinstance(response, io.TextIOWrapper) else response.raw
     if client is not None and isinstance(response, client.HTTPResponse) and response.length:
         raise SourceError(
             f'"{name}" ended {count_nouns(response.length, "byte")} before its end',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -82,9 +82,12 @@ class LedgerView(Closing):
         Only loads that began at `since` or later, or into table `into`, are returned if these are given; with `limit`,
         only so many of the newest. Without a time zone, `since` is in that of this machine.
         """
-        aware = since.astimezone() if isinstance(since, datetime) else since
+        if isinstance(since, datetime) and since.tzinfo is None:
+            # pandas' times have another astimezone.
+            with suppress(ValueError, OverflowError):
+                since = datetime(*since.timetuple()[:6], since.microsecond, fold=since.fold).astimezone()
         with self._connect.borrow() as connection:
-            return list_loads(connection, self._schema, since=aware, into=into, limit=limit)
+            return list_loads(connection, self._schema, since=since, into=into, limit=limit)
 
     def totals(self) -> list[TableTotals]:
         """Return for each table that was loaded the sums over all its loads that the ledger records."""

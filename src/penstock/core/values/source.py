@@ -27,8 +27,9 @@ _SIGNATURE = re.compile(
     r"(?:^|&)(?:[\w-]*signature|(?:temp_url_)?sig|hdnt[sl]|md5(?=.*&expires=))=",
     re.IGNORECASE,
 )
-# The parameters by which a query only grants access: other parameters beside them may select.
-_ACCESS = re.compile(r"(?:^|&)(?:(?:access_|private_)?token|token_path|expires|api[_-]?key)=[^&]*", re.IGNORECASE)
+# The parameters by which a query only grants access, and those that may go with them. Others beside them may select.
+_ACCESS = re.compile(r"(?:^|&)(?:(?:access_|private_)?token|api[_-]?key)=[^&]*", re.IGNORECASE)
+_OF_ACCESS = re.compile(r"(?:^|&)(?:token_path|expires?)=[^&]*", re.IGNORECASE)
 
 
 def safe_url(url: str) -> str:
@@ -65,11 +66,14 @@ def is_hidden(recorded: str) -> bool:
 def selecting_part(source: str) -> str:
     """Return the part of an HTTP URL's query that may select an object, empty if the query only signs the URL.
 
-    >>> selecting_part("https://host/a?day=1&token=x"), selecting_part("https://host/a?se=2026&sig=x")
-    ('day=1', '')
+    >>> selecting_part("https://host/a?day=1&token=x&expires=9"), selecting_part("https://host/a?expires=9")
+    ('day=1', 'expires=9')
+    >>> selecting_part("https://host/a?se=2026&sig=x")
+    ''
     """
     query = urlsplit(source).query if is_http(source) and not is_signed(source) else ""
-    return _ACCESS.sub("", query).lstrip("&")
+    rest, is_granting = _ACCESS.subn("", query)
+    return (_OF_ACCESS.sub("", rest) if is_granting else rest).lstrip("&")
 
 
 def is_signed(source: str) -> bool:

@@ -155,9 +155,7 @@ def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -
     skipped: list[ObjectMeta] = []
     for meta in found:
         is_out = any(map(is_skipped, meta["path"].removeprefix(key).split("/")))
-        # An empty object without an ending may mark a folder without files. If it is a file, it has no rows.
-        is_mark = meta["size"] == 0 and "." not in meta["path"].rpartition("/")[2]
-        (skipped if is_out or is_mark else taken).append(meta)
+        (skipped if is_out or _marks_folder(store, root, meta) else taken).append(meta)
     note_skipped_files([f"{root}/{meta['path']}" for meta in skipped if meta["size"]], on_notice)
     if not taken:
         if not found and not listed.is_marked:
@@ -165,6 +163,20 @@ def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -
         on_notice(note_empty(f'prefix "{root}/{key}"'))
     for meta in taken:
         yield _object(root, meta)
+
+
+def _marks_folder(store: ObjectStore, root: str, meta: ObjectMeta) -> bool:
+    """Return whether an object marks a folder without files: the key of such a mark ends with a slash.
+
+    obstore leaves the slash out of its path, and lists the mark below itself.
+    """
+    path = meta["path"]
+    if meta["size"] or "." in path.rpartition("/")[2]:
+        return False
+    found = _retrying(
+        lambda: [each for batch in obstore.list(store, prefix=path) for each in batch], uri=f"{root}/{path}"
+    )
+    return any(each["path"] == path for each in found)
 
 
 def _head(store: ObjectStore, root: str, key: str, *, is_pattern: bool) -> ObjectMeta | None:
