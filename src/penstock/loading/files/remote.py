@@ -139,12 +139,16 @@ class _Folder(NamedTuple):
 def _list_folder(store: ObjectStore, root: str, folder: str) -> _Folder:
     prefix = folder.strip("/") or None
     uri = f"{root}/{folder}"
-    found = _retrying(lambda: [meta for batch in obstore.list(store, prefix=prefix) for meta in batch], uri=uri)
+    found = _list_below(store, prefix, uri=uri)
     found.sort(key=lambda meta: meta["path"])
     folders = {meta["path"].rpartition("/")[0] for meta in found} | {prefix}
     # Consoles create an empty object with the folder's name to mark a folder.
     objects = [meta for meta in found if not (meta["size"] == 0 and meta["path"] in folders)]
     return _Folder(objects, is_marked=len(objects) < len(found))
+
+
+def _list_below(store: ObjectStore, prefix: str | None, *, uri: str) -> list[ObjectMeta]:
+    return _retrying(lambda: [meta for batch in obstore.list(store, prefix=prefix) for meta in batch], uri=uri)
 
 
 def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -> Iterator[SourceObject]:
@@ -173,10 +177,7 @@ def _marks_folder(store: ObjectStore, root: str, meta: ObjectMeta) -> bool:
     path = meta["path"]
     if meta["size"] or "." in path.rpartition("/")[2]:
         return False
-    found = _retrying(
-        lambda: [each for batch in obstore.list(store, prefix=path) for each in batch], uri=f"{root}/{path}"
-    )
-    return any(each["path"] == path for each in found)
+    return any(each["path"] == path for each in _list_below(store, path, uri=f"{root}/{path}"))
 
 
 def _head(store: ObjectStore, root: str, key: str, *, is_pattern: bool) -> ObjectMeta | None:

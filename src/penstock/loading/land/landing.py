@@ -124,7 +124,8 @@ class Replacement(LandingMethod):
         is_there = (
             found is not None
             and found.oid == landing.record.oid
-            # The owner of a new partition is the role that creates it, so that another role creates it anew.
+            # The role that creates a new partition's table owns it. If another role resumes the load, the table is
+            # dropped below and created again.
             and (landing.partition is not None or found.owner == definition.table.owner)
         )
         if is_there and landing.record.definition == digest:

@@ -112,7 +112,7 @@ def _compose(job: TargetJob, target: TargetPlan, load: LoadJob) -> str:
 
 
 def _is_shown(source: str) -> bool:
-    """Return whether a source may be shown as it was typed, and can be typed again."""
+    """Return whether a command in a hint may name the source: it has no secret, and is not standard input."""
     return source != "-" and not hides_part(source) and hide_secrets(source) == source
 
 
