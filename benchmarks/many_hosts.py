@@ -41,6 +41,8 @@ _HOSTS = 3
 # At the scale of the other benchmarks, 1/9: 1.2 GB, which one host loads in a minute. That three processes start on
 # the same processors takes a second of the 22 that they take.
 _OBJECTS_AT_FULL_SCALE = 2700
+# One host without a limit takes a tenth of the time, and its runs spread by a quarter.
+_PAIRS_FOR_EACH_RUN = 3
 _RECORDS = 40_000
 _TEXT = "x" * 90
 
@@ -60,24 +62,29 @@ def run(options: Options) -> None:
         port = int(_word(server.tcp_conninfo(), "port"))
         ports = [stack.enter_context(relay(port, delay_ms=0, bytes_per_s=_BYTES_PER_S)) for _ in range(_HOSTS)]
         far = [make_conninfo(server.tcp_conninfo(), port=each, sslmode="disable") for each in ports]
-        ways = {
+        behind = {
             "one host behind 20 MB/s": ([far[0]], True),
             "three hosts, each behind 20 MB/s": (far, True),
+        }
+        beside = {
             "one host, no limit, without --join": ([near], False),
             "one host, no limit, with --join": ([near], True),
         }
-        for number in range(-1, options.runs):
-            for name, (conninfos, is_joint) in ways.items():
-                target.renew_small()
-                cost = _load(folder, conninfos, is_joint=is_joint)
-                print(f"{name}: {cost.seconds:.2f} s, {cost.cpu_s or 0.0:.2f} CPU s", flush=True)
-                if (rows := target.count_small()) != count * _RECORDS:
-                    raise WrongRows(f"{rows} rows of {count * _RECORDS}")
-                if number >= 0:
-                    costs.setdefault(name, []).append(cost)
+        for ways, runs in ((behind, options.runs), (beside, _PAIRS_FOR_EACH_RUN * options.runs)):
+            for number in range(-1, runs):
+                # Every second round has the ways in reverse order.
+                for name, (conninfos, is_joint) in list(ways.items())[:: -1 if number % 2 else 1]:
+                    target.renew_small()
+                    cost = _load(folder, conninfos, is_joint=is_joint)
+                    print(f"{name}: {cost.seconds:.2f} s, {cost.cpu_s or 0.0:.2f} CPU s", flush=True)
+                    if (rows := target.count_small()) != count * _RECORDS:
+                        raise WrongRows(f"{rows} rows of {count * _RECORDS}")
+                    if number >= 0:
+                        costs.setdefault(name, []).append(cost)
         cpu = _measure_cpu(options, server, target)
-        seconds = {name: statistics.median(cost.seconds for cost in found) for name, found in costs.items()}
-        one, three, alone, joint = seconds.values()
+        one, three = (statistics.median(cost.seconds for cost in costs[name]) for name in behind)
+        alone, joint = (costs[name] for name in beside)
+        percent = spread([100 * (each.seconds / other.seconds - 1) for other, each in zip(alone, joint, strict=True)])
         save(
             "many_hosts",
             options=options,
@@ -85,13 +92,17 @@ def run(options: Options) -> None:
             settings={"objects": count, "records_each": _RECORDS, "bytes_per_s": _BYTES_PER_S, "hosts": _HOSTS},
             results={
                 **{name: summarize(found) for name, found in costs.items()},
+                "join_percent": percent,
                 "cpu_s_per_gb": {name: spread(found) for name, found in _per_gb(cpu).items()},
                 "cpu": {name: {"plain_bytes": size, **summarize_runs(runs)} for name, (size, runs) in cpu.items()},
             },
             table=[("run", "median s", "client CPU s"), *(_row(name, found) for name, found in costs.items())],
             notes=[
                 f"Three hosts are {one / three:.2f} times as fast as one.",
-                f"--join costs one host {100 * (joint / alone - 1):.1f} %.",
+                (
+                    f"--join costs one host {percent['median']:.1f} %, the median of {len(joint)} pairs of runs "
+                    f"({percent['lowest']:.1f} to {percent['highest']:.1f} %)."
+                ),
                 f"{count} csv files of {_RECORDS:,} records. Each host is a process, behind a relay of its own.",
                 "",
                 *markdown([("CPU s/GB of decompressed text", "median", "lowest", "highest"), *_cpu_rows(cpu)]),
