@@ -100,6 +100,9 @@ class Sampler:
         feeds: AwsFeeds = AwsFeeds(),  # noqa: B008 (a value)
         # How often statistics views and devices are read. Views with many rows are read every 10 s.
         counters_every_s: float = _COUNTERS_EVERY_S,
+        # When the views that change slowly are first read, in seconds since the start. Planning their queries takes
+        # the server some 40 ms.
+        slow_after_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._factory = factory
@@ -118,17 +121,18 @@ class Sampler:
         self._began_s = self._last_s = clock()
         self._busy_s, self._busy_at_s = busy_cpu_s(), self._last_s
         self._own_commits = 0
-        self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
+        self._slow_after_s = slow_after_s
+        self._next_s = {name: self._first_s(name) for name in self._reader.views_there}
         self._next_processes_s = 0.0
         self._statements: dict[tuple[object, ...], CounterRow] = {}
         self._indexes: dict[tuple[object, object], CounterRow] = {}
         self._in_use = threading.Lock()
 
     def sample(self, *, reads_all: bool = False) -> Sample:
-        """Return a sample of this moment. With `reads_all`, read every view, even if it is not due."""
+        """Return a sample of this moment. With `reads_all`, read every view, unless its first reading is not due."""
         at_s = self._clock() - self._began_s
         self._note_free_space()
-        due = [name for name, next_s in self._next_s.items() if reads_all or at_s >= next_s]
+        due = [name for name, next_s in self._next_s.items() if at_s >= (self._first_s(name) if reads_all else next_s)]
         with self._in_use:
             if set(SLOW).intersection(due):
                 # A reload or a restart may have changed them.
@@ -173,10 +177,14 @@ class Sampler:
             except BaseException:
                 connection.close()
                 raise
-        self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
+        self._next_s = {name: self._first_s(name) for name in self._reader.views_there}
         # The time without a session does not count for the next sample's interval.
         self._last_s, self._busy_s = self._clock(), busy_cpu_s()
         self._busy_at_s = self._last_s
+
+    def _first_s(self, view: str) -> float:
+        """Return when a view is read first, in seconds since the start."""
+        return self._slow_after_s if view in SLOW else 0.0
 
     def close(self) -> None:
         """Close the session, unless another thread is using it to wait for the server.

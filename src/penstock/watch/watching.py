@@ -59,17 +59,20 @@ def open_sampler_at(
     with_query_text: bool = False,
     application: str | None = None,
     facts: ServerFacts | None = None,
+    slow_after_s: float = 0.0,
 ) -> Sampler:
     """Return a sampler as `open_sampler` does. `host` is the RDS endpoint, None if the server is not on RDS.
 
     If `application` is given, the workload to be diagnosed is the sessions whose application name starts with it.
-    Otherwise the workload is all sessions.
+    Otherwise the workload is all sessions. The views that change slowly are first read after `slow_after_s` seconds.
     """
     from penstock.watch.sampler import AwsFeeds, KnownServer, Sampler  # noqa: PLC0415 (15 ms, short loads are not sampled)
 
     if host is None:
         known = KnownServer(application=application, facts=facts)
-        return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text, known=known)
+        return Sampler(
+            factory, interval_s=interval_s, with_query_text=with_query_text, known=known, slow_after_s=slow_after_s
+        )
     instance = _ask_instance(host)
     return Sampler(
         factory,
@@ -82,6 +85,7 @@ def open_sampler_at(
             facts=facts,
         ),
         feeds=AwsFeeds(read_local_storage=LocalStorageFeed(host).newest, take_late_points=LatePoints(host).take),
+        slow_after_s=slow_after_s,
     )
 
 
