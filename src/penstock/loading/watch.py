@@ -108,19 +108,7 @@ class LoadWatch:
         host, _, _ = self._server.host.rpartition(":")
         rds_host = host if is_rds_endpoint(host) else None
         return open_sampler_at(
-            self._connect,
-            rds_host,
-            interval_s=SHORTEST_S,
-            application=self._connect.application,
-            facts=self._server,
-            slow_after_s=0.0 if self._path is not None or self._pays() else self._plan.tuning.least_row_costs_s,
-        )
-
-    def _pays(self) -> bool:
-        """Return whether the rows pay for indexes, keys or triggers, which the verdict on a short load names."""
-        return any(
-            target.indexes.kept or (target.facts is not None and target.facts.row_triggers)
-            for target in self._plan.targets
+            self._connect, rds_host, interval_s=SHORTEST_S, application=self._connect.application, facts=self._server
         )
 
     def _see(self, header: RecordingHeader, sample: Sample) -> None:

@@ -28,6 +28,7 @@ from penstock.watch.activity import (
     CONNECTIONS,
     INDEX_READS,
     PREPARED,
+    RISKS,
     SLOW,
     STATEMENTS,
     ActivityReader,
@@ -100,9 +101,6 @@ class Sampler:
         feeds: AwsFeeds = AwsFeeds(),  # noqa: B008 (a value)
         # How often statistics views and devices are read. Views with many rows are read every 10 s.
         counters_every_s: float = _COUNTERS_EVERY_S,
-        # When the views that change slowly are first read, in seconds since the start. Planning their queries takes
-        # the server some 40 ms.
-        slow_after_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._factory = factory
@@ -121,8 +119,9 @@ class Sampler:
         self._began_s = self._last_s = clock()
         self._busy_s, self._busy_at_s = busy_cpu_s(), self._last_s
         self._own_commits = 0
-        self._slow_after_s = slow_after_s
-        self._next_s = {name: self._first_s(name) for name in self._reader.views_there}
+        # When the views of RISKS are first read, in seconds since the start.
+        self._risks_after_s = 0.0
+        self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
         self._next_processes_s = 0.0
         self._statements: dict[tuple[object, ...], CounterRow] = {}
         self._indexes: dict[tuple[object, object], CounterRow] = {}
@@ -182,9 +181,14 @@ class Sampler:
         self._last_s, self._busy_s = self._clock(), busy_cpu_s()
         self._busy_at_s = self._last_s
 
+    def delay_risks(self, after_s: float) -> None:
+        """Read what may stop the server not before `after_s` seconds. Planning the queries takes it some 30 ms."""
+        self._risks_after_s = after_s
+        self._next_s |= {name: after_s for name in self._next_s if name in RISKS}
+
     def _first_s(self, view: str) -> float:
-        """Return when a view is read first, in seconds since the start."""
-        return self._slow_after_s if view in SLOW else 0.0
+        """Return when a view is first read, in seconds since the start."""
+        return self._risks_after_s if view in RISKS else 0.0
 
     def close(self) -> None:
         """Close the session, unless another thread is using it to wait for the server.

@@ -59,20 +59,17 @@ def open_sampler_at(
     with_query_text: bool = False,
     application: str | None = None,
     facts: ServerFacts | None = None,
-    slow_after_s: float = 0.0,
 ) -> Sampler:
     """Return a sampler as `open_sampler` does. `host` is the RDS endpoint, None if the server is not on RDS.
 
     If `application` is given, the workload to be diagnosed is the sessions whose application name starts with it.
-    Otherwise the workload is all sessions. The views that change slowly are first read after `slow_after_s` seconds.
+    Otherwise the workload is all sessions.
     """
     from penstock.watch.sampler import AwsFeeds, KnownServer, Sampler  # noqa: PLC0415 (15 ms, short loads are not sampled)
 
     if host is None:
         known = KnownServer(application=application, facts=facts)
-        return Sampler(
-            factory, interval_s=interval_s, with_query_text=with_query_text, known=known, slow_after_s=slow_after_s
-        )
+        return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text, known=known)
     instance = _ask_instance(host)
     return Sampler(
         factory,
@@ -85,7 +82,6 @@ def open_sampler_at(
             facts=facts,
         ),
         feeds=AwsFeeds(read_local_storage=LocalStorageFeed(host).newest, take_late_points=LatePoints(host).take),
-        slow_after_s=slow_after_s,
     )
 
 
@@ -239,6 +235,9 @@ def _find_limits(instance: RdsInstance | None) -> VolumeLimits | None:
 # on the server together, which is 1 % of what two sessions use in this time.
 _AFTER_S = 2.0
 
+# A shorter load is not searched for what may stop the server, unless the caller asks for a recording.
+_RISKS_AFTER_S = 4.0
+
 # There are five samples a second for the first 20 s, then fewer, and one a second from 100 s on. More samples would
 # cost a short load more than 1 % of its processor time (benchmarks/recording_cost.py).
 SHORTEST_S, _LONGEST_S, _SAMPLES_BEFORE_THINNING = 0.2, 1.0, 100
@@ -307,6 +306,8 @@ class SamplerThread:
 
         with closing(self._open_sampler()) as sampler, self._recording(sampler.header) as write:
             began_s = time.monotonic()
+            if self._path is None:
+                sampler.delay_risks(_RISKS_AFTER_S)
 
             def interval() -> float:
                 return thin(time.monotonic() - began_s)
