@@ -162,20 +162,6 @@ def test_busy_processors_are_not_measured_over_a_moment(database18: str) -> None
     assert [each is None for each in busy] == [False, True, False]
 
 
-def test_what_may_stop_the_server_is_read_from_the_given_second_on(database18: str) -> None:
-    """Before it, it is not read at the end either."""
-    now_s = iter([0.0, 0.1, 3.9, 4.0, 5.0, 70.0])
-    sampler = Sampler(ConnectionFactory(database18), interval_s=1.0, clock=lambda: next(now_s))
-    try:
-        sampler.delay_risks(4.0)
-        read = [sampler.sample(), sampler.sample(reads_all=True), sampler.sample(), sampler.sample(), sampler.sample()]
-    finally:
-        sampler.close()
-    risks = sorted(activity.RISKS)
-    assert [sorted(set(risks) & set(sample.counters)) for sample in read] == [[], [], risks, [], risks]
-    assert ["write_costs" in sample.counters for sample in read] == [True, True, False, False, True]
-
-
 @pytest.mark.part("rest")
 def test_processor_time_of_the_server_has_that_of_sessions_that_have_ended(database18: str) -> None:
     """A session computes, and ends before the second reading."""

@@ -75,11 +75,8 @@ _OF_COLUMNS: Final = ("slots", "archiver")
 # sequence.
 SLOW: Final = (*_SLOW_FILES, "pg_stat_slru", "pg_stat_replication_slots")
 
-# Of SLOW, what other sessions lock for as long as their transactions last. The rest is read without it then.
+# Of these, what other sessions lock for as long as their transactions last. The rest is read without it then.
 _LOCKED: Final = ("sequences",)
-
-# Of SLOW, what no verdict on a short load needs.
-RISKS: Final = tuple(name for name in SLOW if name not in ("pg_stat_user_tables", "write_costs"))
 
 # The views that a query file of penstock reads.
 _FILES: Final = {

@@ -28,7 +28,6 @@ from penstock.watch.activity import (
     CONNECTIONS,
     INDEX_READS,
     PREPARED,
-    RISKS,
     SLOW,
     STATEMENTS,
     ActivityReader,
@@ -119,8 +118,6 @@ class Sampler:
         self._began_s = self._last_s = clock()
         self._busy_s, self._busy_at_s = busy_cpu_s(), self._last_s
         self._own_commits = 0
-        # When the views of RISKS are first read, in seconds since the start.
-        self._risks_after_s = 0.0
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
         self._next_processes_s = 0.0
         self._statements: dict[tuple[object, ...], CounterRow] = {}
@@ -128,10 +125,10 @@ class Sampler:
         self._in_use = threading.Lock()
 
     def sample(self, *, reads_all: bool = False) -> Sample:
-        """Return a sample of this moment. With `reads_all`, read every view, unless its first reading is not due."""
+        """Return a sample of this moment. With `reads_all`, read every view, even if it is not due."""
         at_s = self._clock() - self._began_s
         self._note_free_space()
-        due = [name for name, next_s in self._next_s.items() if at_s >= (self._first_s(name) if reads_all else next_s)]
+        due = [name for name, next_s in self._next_s.items() if reads_all or at_s >= next_s]
         with self._in_use:
             if set(SLOW).intersection(due):
                 # A reload or a restart may have changed them.
@@ -176,19 +173,10 @@ class Sampler:
             except BaseException:
                 connection.close()
                 raise
-        self._next_s = {name: self._first_s(name) for name in self._reader.views_there}
+        self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
         # The time without a session does not count for the next sample's interval.
         self._last_s, self._busy_s = self._clock(), busy_cpu_s()
         self._busy_at_s = self._last_s
-
-    def delay_risks(self, after_s: float) -> None:
-        """Read what may stop the server not before `after_s` seconds. Planning the queries takes it some 30 ms."""
-        self._risks_after_s = after_s
-        self._next_s |= {name: after_s for name in self._next_s if name in RISKS}
-
-    def _first_s(self, view: str) -> float:
-        """Return when a view is first read, in seconds since the start."""
-        return self._risks_after_s if view in RISKS else 0.0
 
     def close(self) -> None:
         """Close the session, unless another thread is using it to wait for the server.

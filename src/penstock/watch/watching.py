@@ -235,9 +235,6 @@ def _find_limits(instance: RdsInstance | None) -> VolumeLimits | None:
 # on the server together, which is 1 % of what two sessions use in this time.
 _AFTER_S = 2.0
 
-# A shorter load is not searched for what may stop the server, unless the caller asks for a recording.
-_RISKS_AFTER_S = 4.0
-
 # There are five samples a second for the first 20 s, then fewer, and one a second from 100 s on. More samples would
 # cost a short load more than 1 % of its processor time (benchmarks/recording_cost.py).
 SHORTEST_S, _LONGEST_S, _SAMPLES_BEFORE_THINNING = 0.2, 1.0, 100
@@ -306,8 +303,6 @@ class SamplerThread:
 
         with closing(self._open_sampler()) as sampler, self._recording(sampler.header) as write:
             began_s = time.monotonic()
-            if self._path is None:
-                sampler.delay_risks(_RISKS_AFTER_S)
 
             def interval() -> float:
                 return thin(time.monotonic() - began_s)
