@@ -54,7 +54,6 @@ def run(options: Options) -> None:
     """Run it and write the results."""
     count = max(_HOSTS, round(_OBJECTS_AT_FULL_SCALE * options.scale))
     folder = _objects(options.data, count)
-    costs: dict[str, list[Cost]] = {}
     with ExitStack() as stack:
         server = stack.enter_context(bench_server(options.data))
         target = stack.enter_context(Target(server.conninfo()))
@@ -70,17 +69,9 @@ def run(options: Options) -> None:
             "one host, no limit, without --join": ([near], False),
             "one host, no limit, with --join": ([near], True),
         }
-        for ways, runs in ((behind, options.runs), (beside, _PAIRS_FOR_EACH_RUN * options.runs)):
-            for number in range(-1, runs):
-                # Every second round has the ways in reverse order.
-                for name, (conninfos, is_joint) in list(ways.items())[:: -1 if number % 2 else 1]:
-                    target.renew_small()
-                    cost = _load(folder, conninfos, is_joint=is_joint)
-                    print(f"{name}: {cost.seconds:.2f} s, {cost.cpu_s or 0.0:.2f} CPU s", flush=True)
-                    if (rows := target.count_small()) != count * _RECORDS:
-                        raise WrongRows(f"{rows} rows of {count * _RECORDS}")
-                    if number >= 0:
-                        costs.setdefault(name, []).append(cost)
+        rows = count * _RECORDS
+        costs = _run_ways(behind, folder, target, rows=rows, runs=options.runs)
+        costs |= _run_ways(beside, folder, target, rows=rows, runs=_PAIRS_FOR_EACH_RUN * options.runs)
         cpu = _measure_cpu(options, server, target)
         one, three = (statistics.median(cost.seconds for cost in costs[name]) for name in behind)
         alone, joint = (costs[name] for name in beside)
@@ -110,6 +101,24 @@ def run(options: Options) -> None:
                 "title.principals by one host, user and system time. The server's: COPY, WAL and heap.",
             ],
         )
+
+
+def _run_ways(
+    ways: dict[str, tuple[list[str], bool]], folder: Path, target: Target, *, rows: int, runs: int
+) -> dict[str, list[Cost]]:
+    """Return what each way costs in each round behind the first. Every second round has the ways in reverse order."""
+    costs: dict[str, list[Cost]] = {name: [] for name in ways}
+    for number in range(-1, runs):
+        for name in reversed(ways) if number % 2 else ways:
+            conninfos, is_joint = ways[name]
+            target.renew_small()
+            cost = _load(folder, conninfos, is_joint=is_joint)
+            print(f"{name}: {cost.seconds:.2f} s, {cost.cpu_s or 0.0:.2f} CPU s", flush=True)
+            if (found := target.count_small()) != rows:
+                raise WrongRows(f"{found} rows of {rows}")
+            if number >= 0:
+                costs[name].append(cost)
+    return costs
 
 
 def _load(folder: Path, conninfos: list[str], *, is_joint: bool) -> Cost:
