@@ -95,6 +95,27 @@ def test_rows_of_the_load_alone_go_and_its_file_can_be_loaded_again(database: st
     assert loads.count() == 902
 
 
+@pytest.mark.pg("< 17")
+@pytest.mark.parametrize("mode", ["append", "truncate"])
+def test_rows_of_a_table_whose_index_needs_the_users_search_path_are_counted(
+    ledger: str, tmp_path: Path, mode: str
+) -> None:
+    """The planner inlines a function of the index in each statement that reads the table: to load, verify and undo."""
+    setup = (
+        "CREATE TABLE t (a int, b text);"
+        "CREATE FUNCTION inner_one(text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN $1; END';"
+        "CREATE FUNCTION outer_one(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT inner_one($1)';"
+        "CREATE INDEX i ON t (outer_one(b)); INSERT INTO t VALUES (-1, 'old')"
+    )
+    loads = Loads(ledger, setup=setup)
+    load_id = run(loads, write(tmp_path / "a", range(3)), mode)
+    assert penstock.verify(load_id, to=ledger).agrees
+    if mode == "append":
+        assert penstock.undo(load_id, to=ledger, plan=True).rows == 3
+        penstock.undo(load_id, to=ledger)
+    assert numbers(loads) == ([-1] if mode == "append" else [0, 1, 2])
+
+
 def test_latest_is_the_newest_load(loads: Loads, tmp_path: Path) -> None:
     """And of a table that it created, all rows go; the table stays."""
     path = write(tmp_path / "a", range(300))

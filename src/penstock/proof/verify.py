@@ -22,6 +22,7 @@ from penstock.core.aws.credentials import AwsCredentials
 from penstock.core.catalogue.catalog import read_facts
 from penstock.core.connect.connection import Connection, ConnectionFactory
 from penstock.core.connect.errors import translate_errors
+from penstock.core.connect.search_path import users_settings
 from penstock.core.errors import DataError, SourceError, TargetError, UsageError
 from penstock.core.recorded import to_json
 from penstock.core.sql import fetch_one, fetch_rows
@@ -204,7 +205,7 @@ def _count(
         return table
     refuse_hidden(table, role=role)
     if table.oid not in counted:
-        with seeing_all_rows(connection, table, "counting"):
+        with seeing_all_rows(connection, table, "counting"), users_settings(connection):
             query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(rows_of(table))
             counted[table.oid] = fetch_one(connection, query)[0], table.floor_of_all
     rows, floor = counted[table.oid]

@@ -135,8 +135,8 @@ def _count_deleted(deletes: Sequence[sql.Composed]) -> sql.Composed:
 
 
 def _count(connection: Connection, table: UndoTable) -> UndoneTable:
-    query = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(_place(table), _is_of_load(table))
-    with translate_errors(f'counting rows of table "{table.table}"'):
+    query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {}").format(_place(table), _is_of_load(table))
+    with translate_errors(f'counting rows of table "{table.table}"'), users_settings(connection):
         return _make(table, fetch_one(connection, query)[0])
 
 

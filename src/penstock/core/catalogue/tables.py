@@ -14,7 +14,7 @@ from psycopg import sql
 
 from penstock.core.connect.connection import Connection
 from penstock.core.connect.errors import hint_missing_right, in_transaction, translate_errors
-from penstock.core.connect.search_path import find_creation_schema
+from penstock.core.connect.search_path import find_creation_schema, users_settings
 from penstock.core.errors import OtherTableError, TableExistsError, TargetError
 from penstock.core.slotted import slotted
 from penstock.core.sql import fetch_one, list_identifiers, run_query, table_identifier
@@ -109,7 +109,10 @@ def is_empty(connection: Connection, oid: int) -> bool:
             return True
         if not can_select:
             return False
-        found = connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(sql.Identifier(schema, name))).fetchone()
+        query = sql.SQL("SELECT FROM {} LIMIT 1").format(sql.Identifier(schema, name))
+        # The planner inlines SQL functions of the table's indexes, which may need the user's search_path.
+        with users_settings(connection):
+            found = connection.execute(query).fetchone()
     return found is None
 
 
