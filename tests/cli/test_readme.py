@@ -194,7 +194,9 @@ def test_transcript_of_a_rebuild_has_the_lines_that_are_printed(
     """That of docs/settings.md is of a record, on another server; here it is a thousand rows, with default settings."""
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```text\n\$ (penstock load lineitem.*?)^```", text, re.DOTALL | re.MULTILINE)
-    command, *said = block.splitlines()
+    command, *lines = block.splitlines()
+    # Three dots stand for lines that only a large load prints.
+    said = [line for line in lines if line != "..."]
     defaults = ("ALTER SYSTEM SET max_wal_size = '1GB'", "ALTER SYSTEM SET checkpoint_timeout = '5min'")
     statements = (LINEITEM, *defaults, "SELECT pg_reload_conf()")
     done = shell(f"penstock server psql {' '.join(f'-c {shlex.quote(each)}' for each in statements)}")
